@@ -1,0 +1,261 @@
+"""Every setting of a run, as frozen dataclasses: one per part, TOML in and out.
+
+A run is described by one :class:`Config`. Its five parts are the five tables of ``run.toml``;
+the command line has the same names as flat options. An unknown key, a value of the wrong type
+and a value out of range are errors that name the key.
+
+>>> config = Config.from_toml('[loss]\\nsamples = 50\\nalpha = 0.3\\n')
+>>> config.loss.samples, config.model.cell
+(50, 'sigmoid')
+>>> Config.from_toml(config.to_toml()) == config
+True
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from blackout.errors import UserError
+
+Loss = Literal["blackout", "nce", "sampled", "full"]
+Cell = Literal["sigmoid", "tanh", "relu", "lstm", "gru"]
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """How text becomes word numbers."""
+
+    vocab_size: int | None = None
+    """Keep at most this many words, </s> and <unk> included; None keeps all."""
+    min_count: int = 1
+    """Words that occur less often become <unk>."""
+    keep_empty: bool = False
+    """Count an empty line as an empty sentence instead of skipping it."""
+    skip_markers: bool = False
+    """Drop a literal <s> or </s> inside a line instead of refusing the file."""
+    replace_invalid: bool = False
+    """Read invalid UTF-8 as U+FFFD instead of refusing the file."""
+
+    def __post_init__(self) -> None:
+        if self.vocab_size is not None:
+            _check(self.vocab_size >= 3, "vocab_size", self.vocab_size, "at least 3")
+        _check(self.min_count >= 1, "min_count", self.min_count, "at least 1")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The recurrent network (paper eq. 1)."""
+
+    cell: Cell = "sigmoid"
+    """The recurrent unit; relu starts from an identity matrix (IRNN)."""
+    hidden: int = 256
+    """Units of each recurrent layer."""
+    layers: int = 1
+    """Recurrent layers."""
+    projection: int = 0
+    """Linear units between the last recurrent layer and the output; 0 for none."""
+    dropout: float = 0.0
+    """Chance to drop an input, a value between layers or an output of the recurrence."""
+    bias: bool = False
+    """Add bias vectors to the recurrence and to the output layer."""
+    init_range: float = 0.08
+    """Weights start uniformly in ± this."""
+    context: Literal["sentence", "stream"] = "sentence"
+    """Forget everything at a sentence's end, or carry the state across it."""
+
+    def __post_init__(self) -> None:
+        _check(self.hidden >= 1, "hidden", self.hidden, "at least 1")
+        _check(self.layers >= 1, "layers", self.layers, "at least 1")
+        _check(self.projection >= 0, "projection", self.projection, "0 or more")
+        _check(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
+        _check(self.init_range > 0, "init_range", self.init_range, "above 0")
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """The output layer's training loss (paper eqs. 6-11)."""
+
+    loss: Loss = "blackout"
+    """blackout, nce, sampled (importance sampling) or full (exact softmax)."""
+    samples: int = 500
+    """K, the words drawn to stand for the vocabulary."""
+    alpha: float = 0.4
+    """Power of the unigram distribution words are drawn from: 0 uniform, 1 unigram."""
+    sharing: Literal["step", "block", "word"] = "step"
+    """One sample set for each time step, for the whole block, or for each word."""
+    negatives: Literal["softmax", "nce"] = "softmax"
+    """Compare a negative with target and samples, or with the samples alone (paper 2.2)."""
+    discriminative: bool = True
+    """False trains only the first term, log p(target): importance sampling."""
+    always_sample: tuple[str, ...] = ()
+    """Words put into every sample set."""
+    log_z: float | Literal["learned"] = 0.0
+    """NCE's log normaliser: a constant, or "learned"."""
+
+    def __post_init__(self) -> None:
+        _check(self.samples >= 1, "samples", self.samples, "at least 1")
+        _check(0 <= self.alpha <= 1, "alpha", self.alpha, "between 0 and 1")
+        if self.log_z != "learned":
+            _check(math.isfinite(self.log_z), "log_z", self.log_z, 'a number or "learned"')
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """RMSProp with row-sparse updates (paper appendix C) and the learning-rate schedule."""
+
+    lr: float = 0.001
+    """Learning rate of the first epoch."""
+    lr_decay: float = 0.999
+    """Factor after an epoch that did not make validation worse."""
+    lr_cut: float = 0.7
+    """Factor after an epoch that made validation worse."""
+    beta: float = 0.999
+    """Memory of the second moment."""
+    damping: float = 1e-12
+    """Added to the second moment under the root (see docs/method.md on its choice)."""
+    damping_inside: bool = True
+    """True: sqrt(v + damping), the paper's; False: sqrt(v) + damping."""
+    decay: Literal["exact", "paper", "none", "dense"] = "exact"
+    """How the second moment of a row ages while the row is not touched."""
+    cap_update_rate: bool = False
+    """With decay "paper": limit the update rate to 1."""
+    clip: float = 1.0
+    """Largest global norm of a gradient; 0 for no limit."""
+
+    def __post_init__(self) -> None:
+        _check(self.lr > 0, "lr", self.lr, "above 0")
+        _check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "above 0 and at most 1")
+        _check(0 < self.lr_cut <= 1, "lr_cut", self.lr_cut, "above 0 and at most 1")
+        _check(0 <= self.beta < 1, "beta", self.beta, "at least 0 and below 1")
+        _check(self.damping >= 0, "damping", self.damping, "0 or more")
+        _check(self.clip >= 0, "clip", self.clip, "0 or more")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The training loop."""
+
+    batch: int = 128
+    """B, streams trained side by side."""
+    bptt: int = 20
+    """T, time steps of a block."""
+    epochs: int = 10
+    """Passes over the training text."""
+    shuffle: bool = True
+    """Lay the sentences in a new order each epoch."""
+    seed: int = 1
+    """Decides weights, order and samples."""
+    threads: int = 0
+    """CPU threads; 0 for all cores."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Number format of the matrix products; weights and sums stay float32."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train."""
+    checkpoint_minutes: float = 10.0
+    """Save a checkpoint this often; one is also saved after each epoch."""
+
+    def __post_init__(self) -> None:
+        _check(self.batch >= 1, "batch", self.batch, "at least 1")
+        _check(self.bptt >= 1, "bptt", self.bptt, "at least 1")
+        _check(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        _check(self.seed >= 0, "seed", self.seed, "0 or more")
+        _check(self.threads >= 0, "threads", self.threads, "0 or more")
+        _check(self.checkpoint_minutes > 0, "checkpoint_minutes", self.checkpoint_minutes, "above 0")
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run."""
+
+    text: TextConfig = field(default_factory=TextConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    @classmethod
+    def from_toml(cls, text: str, source: str = "config") -> Config:
+        try:
+            return cls.from_dict(tomllib.loads(text), source)
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"{source}: not valid TOML: {error}") from None
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Config:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path}: cannot read the config: {error}") from None
+        return cls.from_toml(text, str(path))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], source: str = "config") -> Config:
+        """The config with these values over the defaults; an unknown key is an error."""
+        config: Config = _build(cls, values, source, "")
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_toml(self) -> str:
+        lines = []
+        for table, values in self.to_dict().items():
+            lines.append(f"[{table}]")
+            # TOML has no null: a setting that is None is left out and is None again when read.
+            lines += [f"{k} = {_toml_value(v)}" for k, v in values.items() if v is not None]
+            lines.append("")
+        return "\n".join(lines)
+
+
+def _check(ok: bool, name: str, value: object, expected: str) -> None:
+    if not ok:
+        raise UserError(f"{name} is {value!r}, must be {expected}")
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml_value(v) for v in value) + "]"
+    return json.dumps(value)  # the two agree on booleans, numbers and escaped strings
+
+
+def _build(cls: Any, values: object, source: str, prefix: str) -> Any:
+    if not isinstance(values, dict):
+        raise UserError(f"{source}: {prefix.rstrip('.')} must be a table")
+    hints = typing.get_type_hints(cls)
+    arguments = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if key not in hints:
+            raise UserError(f"{source}: unknown key {name!r} (known: {', '.join(sorted(hints))})")
+        if dataclasses.is_dataclass(hints[key]):
+            arguments[key] = _build(hints[key], value, source, f"{name}.")
+        else:
+            arguments[key] = _convert(value, hints[key], source, name)
+    try:
+        return cls(**arguments)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+
+
+def _convert(value: object, hint: Any, source: str, name: str) -> object:
+    for option in get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,):
+        if option is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if get_origin(option) is Literal:
+            if value in get_args(option):
+                return value
+        elif get_origin(option) is tuple:
+            if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
+                return tuple(value)
+        elif type(value) is option:
+            return value
+    expected = str(hint).replace("typing.", "").replace("<class '", "").replace("'>", "")
+    raise UserError(f"{source}: {name} is {value!r}, must be {expected}")
