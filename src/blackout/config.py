@@ -168,7 +168,9 @@ class RunConfig:
         _check(self.epochs >= 1, "epochs", self.epochs, "at least 1")
         _check(self.seed >= 0, "seed", self.seed, "0 or more")
         _check(self.threads >= 0, "threads", self.threads, "0 or more")
-        _check(self.checkpoint_minutes > 0, "checkpoint_minutes", self.checkpoint_minutes, "above 0")
+        _check(
+            self.checkpoint_minutes > 0, "checkpoint_minutes", self.checkpoint_minutes, "above 0"
+        )
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,9 @@ def _build(cls: Any, values: object, source: str, prefix: str) -> Any:
 
 
 def _convert(value: object, hint: Any, source: str, name: str) -> object:
-    for option in get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,):
+    for option in (
+        get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    ):
         if option is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if get_origin(option) is Literal:

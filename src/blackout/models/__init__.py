@@ -1,0 +1,5 @@
+"""The recurrent network: blocks of words in, hidden states out."""
+
+from blackout.models.language_model import LanguageModel, build_model
+
+__all__ = ["LanguageModel", "build_model"]

@@ -1,0 +1,64 @@
+"""The global norm over dense and row-sparse gradients together, and clipping by it.
+
+>>> table = torch.nn.Embedding(5, 3, sparse=True)
+>>> table(torch.tensor([1, 1, 4])).sum().backward()
+>>> float(clip_grad_norm_(table.parameters(), max_norm=1.0))  # rows 2, 2, 2 and 1, 1, 1
+3.8729...
+>>> round(float(global_norm([table.weight.grad])), 6)
+1.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from blackout.ops.dispatch import operations
+
+
+def sum_rows(gradient: Tensor, impl: str = "auto") -> Tensor:
+    """A row-sparse gradient with each row once, ascending; a dense gradient as it is."""
+    if not gradient.is_sparse or gradient.is_coalesced():
+        return gradient
+    ops = operations(impl, gradient.device)
+    rows, values = ops.sum_duplicates(gradient._indices()[0], gradient._values())
+    return torch.sparse_coo_tensor(
+        rows[None], values, gradient.shape, check_invariants=False, is_coalesced=True
+    )
+
+
+def stored_values(gradient: Tensor) -> Tensor:
+    """The numbers of a gradient: all of a dense one, the rows of a summed row-sparse one."""
+    return gradient._values() if gradient.is_sparse else gradient
+
+
+def global_norm(gradients: Iterable[Tensor]) -> Tensor:
+    """The 2-norm of all gradients together, repeated rows summed first."""
+    norms = [
+        torch.linalg.vector_norm(stored_values(sum_rows(g)), dtype=torch.float64) for g in gradients
+    ]
+    if not norms:
+        return torch.zeros((), dtype=torch.float64)
+    return torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
+
+
+def clip_factor(norm: Tensor, max_norm: float) -> Tensor:
+    """What to multiply gradients of that global norm with, at most 1."""
+    return (max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
+
+
+def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
+    """Scales all gradients down to a global norm of ``max_norm``; returns the norm before.
+
+    Like ``torch.nn.utils.clip_grad_norm_``, which refuses sparse gradients.
+    """
+    touched = [p for p in parameters if p.grad is not None]
+    for p in touched:
+        p.grad = sum_rows(p.grad)
+    norm = global_norm([p.grad for p in touched])
+    factor = clip_factor(norm, max_norm)
+    for p in touched:
+        stored_values(p.grad).mul_(factor.to(p.grad.dtype))
+    return norm

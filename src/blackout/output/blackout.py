@@ -1,0 +1,45 @@
+"""BlackOut: a discriminative loss over the target and K weighted samples (paper eqs. 6-11).
+
+>>> layer = BlackOut(16, 1000, samples=20)
+>>> hidden, target = torch.randn(8, 16, requires_grad=True), torch.randint(1000, (8,))
+>>> output, loss = layer(hidden, target)
+>>> loss.backward()
+>>> layer.weight.grad.is_sparse, layer.predict(hidden).shape
+(True, torch.Size([8]))
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch  # noqa: F401  (the example above)
+
+from blackout.output.layer import SampledOutputLayer
+
+
+class BlackOut(SampledOutputLayer):
+    """J = log p_i + sum_j log(1 - p_j), p the softmax of u - log Q over target and samples.
+
+    ``negatives="nce"`` compares each negative with the samples alone (paper 2.2);
+    ``discriminative=False`` keeps the first term only, which is importance sampling.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        samples: int,
+        *,
+        negatives: Literal["softmax", "nce"] = "softmax",
+        discriminative: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_features, n_classes, samples, **options)
+        self.negatives = negatives
+        self.discriminative = discriminative
+
+    @property
+    def objective_name(self) -> str:
+        if not self.discriminative:
+            return "importance"
+        return "blackout" if self.negatives == "softmax" else "blackout-noise"

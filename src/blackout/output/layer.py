@@ -1,0 +1,290 @@
+"""What all output layers share: the table of word vectors, exact evaluation, one signature.
+
+Shaped like ``torch.nn.AdaptiveLogSoftmaxWithLoss``: ``layer(hidden, target) → (output, loss)``,
+``layer.log_prob(hidden)``, ``layer.predict(hidden)``. ``output`` is the objective of each example
+and ``loss`` its negated mean. While training the objective is the layer's own; after ``.eval()``
+it is the exact log-probability, whatever the training loss.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from blackout.errors import UserError
+from blackout.ops.dispatch import operations
+from blackout.output.proposal import Proposal
+
+Sharing = Literal["step", "block", "word"]
+PRODUCT_DTYPES = {"fp32": None, "bf16": torch.bfloat16}
+_EXACT_CHUNK = 1024  # words scored together: with a tile of the vocabulary this stays in cache
+
+
+class OutputWithLoss(NamedTuple):
+    """``output``: the objective of each example, shaped like the target; ``loss``: a scalar."""
+
+    output: Tensor
+    loss: Tensor
+
+
+class OutputLayer(nn.Module):
+    """A table of ``n_classes`` word vectors, scored against hidden states.
+
+    ``sparse``: whether the table's gradient is row-sparse (``torch.sparse_coo``) or dense.
+    ``precision``: the number format of the matrix products, "fp32" or "bf16".
+    ``impl``: which version of the arithmetic to use (:mod:`blackout.ops.dispatch`).
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        *,
+        bias: bool = False,
+        sparse: bool = True,
+        init_range: float = 0.08,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        impl: str = "auto",
+    ) -> None:
+        super().__init__()
+        if n_classes < 2:
+            raise UserError(f"n_classes is {n_classes}, must be at least 2")
+        self.in_features = in_features
+        self.n_classes = n_classes
+        self.sparse = sparse
+        self.init_range = init_range
+        self.precision = precision
+        self.impl = impl
+        self.weight = nn.Parameter(torch.empty(n_classes, in_features))
+        self.bias = nn.Parameter(torch.empty(n_classes)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.uniform_(self.weight, -self.init_range, self.init_range)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.n_classes}, bias={self.bias is not None}"
+
+    @property
+    def product_dtype(self) -> torch.dtype:
+        """The dtype of the matrix products."""
+        return PRODUCT_DTYPES[self.precision] or self.weight.dtype
+
+    # ------------------------------------------------------------------ training
+
+    def forward(self, hidden: Tensor, target: Tensor, mask: Tensor | None = None) -> OutputWithLoss:
+        """The objective of each example and the loss.
+
+        ``hidden`` (N, h) or (T, B, h); ``target`` and ``mask`` (N,) or (T, B): examples where
+        ``mask`` is False count for nothing.
+        """
+        if hidden.shape[:-1] != target.shape or hidden.shape[-1] != self.in_features:
+            raise ValueError(
+                f"hidden {tuple(hidden.shape)} must be target {tuple(target.shape)} "
+                f"and a last dimension of {self.in_features}"
+            )
+        if self.training:
+            output = self.objective(hidden, target)
+        else:
+            output = self.target_log_prob(hidden, target)
+        if mask is None:
+            return OutputWithLoss(output, -output.mean())
+        output = output * mask
+        return OutputWithLoss(output, -output.sum() / mask.sum())
+
+    def objective(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """J of each example, with gradients; what training maximises."""
+        raise NotImplementedError  # each loss is one subclass
+
+    # ------------------------------------------------------------------ exact evaluation
+
+    def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """Exact log p(target | hidden), shaped like ``target``, in bounded memory; no gradients."""
+        ops = operations(self.impl, hidden.device)
+        flat_hidden, flat_target = hidden.reshape(-1, self.in_features), target.reshape(-1)
+        with torch.no_grad():
+            chunks = [
+                ops.target_log_prob(h, self.weight, self.bias, t, self.product_dtype)
+                for h, t in zip(
+                    flat_hidden.split(_EXACT_CHUNK), flat_target.split(_EXACT_CHUNK), strict=True
+                )
+            ]
+        return torch.cat(chunks).view(target.shape)
+
+    def log_prob(self, hidden: Tensor) -> Tensor:
+        """Exact log-probabilities of all classes, (..., n_classes)."""
+        return torch.log_softmax(nn.functional.linear(hidden, self.weight, self.bias), -1)
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """The most probable class of each example, without holding all probabilities at once."""
+        flat = hidden.reshape(-1, self.in_features)
+        with torch.no_grad():
+            chunks = [
+                nn.functional.linear(part, self.weight, self.bias).argmax(-1)
+                for part in flat.split(max(1, 2**24 // self.n_classes))
+            ]
+        return torch.cat(chunks).view(hidden.shape[:-1])
+
+
+class SampledOutputLayer(OutputLayer):
+    """An output layer whose objective looks at the target and K sampled words only.
+
+    ``counts`` (n_classes,) gives the unigram distribution that ``alpha`` raises; without it words
+    are drawn uniformly. ``sharing``: which examples share a sample set. With hidden (T, B, h):
+    those of a time step, of the block, or none; with hidden (N, h): all N, all N, or none.
+    ``always_sample``: classes put into every sample set.
+
+    Samples are a pure function of ``seed`` and of ``step``, which counts training calls and is
+    saved with the weights.
+    """
+
+    step: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        samples: int,
+        *,
+        counts: Tensor | None = None,
+        alpha: float = 0.4,
+        sharing: Sharing = "step",
+        always_sample: tuple[int, ...] = (),
+        seed: int = 0,
+        bias: bool = False,
+        sparse: bool = True,
+        init_range: float = 0.08,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        impl: str = "auto",
+    ) -> None:
+        super().__init__(
+            in_features,
+            n_classes,
+            bias=bias,
+            sparse=sparse,
+            init_range=init_range,
+            precision=precision,
+            impl=impl,
+        )
+        if samples < 1:
+            raise UserError(f"samples is {samples}, must be at least 1")
+        if counts is None:
+            counts = torch.ones(n_classes)
+        elif len(counts) != n_classes:
+            raise UserError(f"counts has {len(counts)} entries for {n_classes} classes")
+        if any(not 0 <= word < n_classes for word in always_sample):
+            raise UserError(f"always_sample has a class outside 0 … {n_classes - 1}")
+        self.samples = samples
+        self.sharing = sharing
+        self.always_sample = tuple(always_sample)
+        self.seed = seed
+        self.proposal = Proposal(counts, alpha)
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, samples={self.samples}, alpha={self.proposal.alpha}"
+
+    def objective(self, hidden: Tensor, target: Tensor) -> Tensor:
+        grouped, words = group(hidden, target, self.sharing)
+        samples = self.draw(len(words))
+        value: Tensor = _SampledObjective.apply(
+            grouped, self.weight, self.bias, self.log_normaliser(), words, samples, self
+        )
+        return value.view(target.shape)
+
+    def draw(self, groups: int) -> Tensor:
+        """Sample sets (groups, K) of this step, the words of ``always_sample`` at their end."""
+        proposal = self.proposal.to(self.weight.device)
+        samples = proposal.draw(self.seed, int(self.step), groups, self.samples, self.impl)
+        self.step += 1
+        if self.always_sample:
+            fixed = samples.new_tensor(self.always_sample).expand(groups, -1)
+            samples = torch.cat([samples, fixed], 1)
+        return samples
+
+    def log_normaliser(self) -> Tensor | float:
+        """log Z of NCE; the other objectives do not look at it."""
+        return 0.0
+
+    @property
+    def objective_name(self) -> str:
+        """Which of :data:`blackout.ops.reference.OBJECTIVES` is trained."""
+        raise NotImplementedError  # each loss is one subclass
+
+
+def group(hidden: Tensor, target: Tensor, sharing: Sharing) -> tuple[Tensor, Tensor]:
+    """Hidden states (G, M, h) and targets (G, M), one group for each sample set."""
+    size = hidden.shape[-1]
+    if sharing == "word":
+        return hidden.reshape(-1, 1, size), target.reshape(-1, 1)
+    if sharing == "block" or target.ndim == 1:
+        return hidden.reshape(1, -1, size), target.reshape(1, -1)
+    return hidden.reshape(len(target), -1, size), target.reshape(len(target), -1)
+
+
+class _SampledObjective(torch.autograd.Function):
+    """J (G, M) with closed-form gradients; the table's is row-sparse if the layer is."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: torch.autograd.function.FunctionCtx,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        log_z: Tensor | float,
+        target: Tensor,
+        samples: Tensor,
+        layer: SampledOutputLayer,
+    ) -> Tensor:
+        ops = operations(layer.impl, hidden.device)
+        value, saved = ops.sampled_forward(
+            hidden,
+            weight,
+            bias,
+            log_z,
+            target,
+            samples,
+            layer.proposal.log_q,
+            layer.objective_name,
+            layer.product_dtype,
+        )
+        ctx.save_for_backward(target, samples, *saved)
+        ctx.layer = layer  # type: ignore[attr-defined]
+        ctx.saved_type = type(saved)  # type: ignore[attr-defined]
+        return value
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: torch.autograd.function.FunctionCtx, grad: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        target, samples, *saved = ctx.saved_tensors  # type: ignore[attr-defined]
+        layer: SampledOutputLayer = ctx.layer  # type: ignore[attr-defined]
+        ops = operations(layer.impl, grad.device)
+        gradients = ops.sampled_backward(ctx.saved_type(*saved), target, samples, grad)  # type: ignore[attr-defined]
+        build = sparse_rows if layer.sparse else dense_rows
+        return (
+            gradients.hidden,
+            build(gradients.rows, gradients.row_values, layer.weight),
+            None
+            if layer.bias is None
+            else build(gradients.rows, gradients.bias_values, layer.bias),
+            gradients.log_z if ctx.needs_input_grad[3] else None,  # type: ignore[attr-defined]
+            None,
+            None,
+            None,
+        )
+
+
+def sparse_rows(rows: Tensor, values: Tensor, table: Tensor) -> Tensor:
+    """A row-sparse gradient of ``table``; rows may repeat, their values add up."""
+    values = values.to(table.dtype)
+    return torch.sparse_coo_tensor(rows[None], values, table.shape, check_invariants=False)
+
+
+def dense_rows(rows: Tensor, values: Tensor, table: Tensor) -> Tensor:
+    """The same gradient as a dense tensor."""
+    return torch.zeros_like(table).index_add_(0, rows, values.to(table.dtype))

@@ -1,0 +1,40 @@
+"""Noise contrastive estimation with noise Q and K samples."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from blackout.output.layer import SampledOutputLayer
+
+
+class NCE(SampledOutputLayer):
+    """J = log sigma(d_i) + sum_j log sigma(-d_j) with d = u - log Z - log(K Q).
+
+    ``log_z`` is a constant, or "learned": a parameter that starts at 0.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        samples: int,
+        *,
+        log_z: float | Literal["learned"] = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_features, n_classes, samples, **options)
+        self.log_z: nn.Parameter | float
+        if log_z == "learned":
+            self.log_z = nn.Parameter(torch.zeros(()))
+        else:
+            self.log_z = float(log_z)
+
+    def log_normaliser(self) -> Tensor | float:
+        return self.log_z
+
+    @property
+    def objective_name(self) -> str:
+        return "nce"

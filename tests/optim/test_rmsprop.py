@@ -1,0 +1,188 @@
+"""RMSProp: the formula, row-sparse against dense, the four decays, clipping, state."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+
+from blackout.errors import UserError
+from blackout.optim import RMSProp, clip_grad_norm_, global_norm
+
+
+def row_gradient(vocab: int, size: int, n: int, generator: torch.Generator) -> torch.Tensor:
+    """An uncoalesced row-sparse gradient with repeated rows, mostly of frequent words."""
+    rows = (torch.rand(n, generator=generator) ** 4 * vocab).long()
+    values = torch.randn(n, size, generator=generator, dtype=torch.float64)
+    return torch.sparse_coo_tensor(rows[None], values, (vocab, size), check_invariants=True)
+
+
+def run(decay: str, steps: int = 300, vocab: int = 40, size: int = 3, **options) -> nn.Parameter:
+    generator = torch.Generator().manual_seed(5)
+    p = nn.Parameter(torch.ones(vocab, size, dtype=torch.float64))
+    rate = torch.linspace(0.9, 0.01, vocab, dtype=torch.float64)
+    group = {"params": [p], "update_rate": rate}
+    optimizer = RMSProp([group], lr=0.01, beta=0.97, damping=1e-6, decay=decay, **options)
+    for _ in range(steps):
+        p.grad = row_gradient(vocab, size, 6, generator)
+        optimizer.step()
+    return p.detach()
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+@pytest.mark.parametrize("inside", [True, False])
+def test_exact_decay_equals_dense_over_hundreds_of_steps(clip, inside):
+    exact = run("exact", clip=clip, damping_inside=inside)
+    dense = run("dense", clip=clip, damping_inside=inside)
+    torch.testing.assert_close(exact, dense, rtol=1e-11, atol=1e-12)
+
+
+def test_the_other_decays_are_other_optimisers():
+    exact = run("exact")
+    for decay in ("paper", "none"):
+        assert (run(decay) - exact).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("decay", ["exact", "dense"])
+def test_sparse_gradients_equal_the_same_gradients_made_dense(decay):
+    generator = torch.Generator().manual_seed(5)
+    p = nn.Parameter(torch.ones(40, 3, dtype=torch.float64))
+    optimizer = RMSProp([p], lr=0.01, beta=0.97, damping=1e-6)
+    for _ in range(300):
+        p.grad = row_gradient(40, 3, 6, generator).to_dense()
+        optimizer.step()
+    torch.testing.assert_close(run(decay), p.detach(), rtol=1e-11, atol=1e-12)
+
+
+def test_dense_parameters_follow_the_formula_of_torch_with_damping_outside():
+    """With sqrt(v) + damping it is torch.optim.RMSprop."""
+    generator = torch.Generator().manual_seed(0)
+    ours = nn.Parameter(torch.randn(7, 5, generator=generator, dtype=torch.float64))
+    peer = nn.Parameter(ours.detach().clone())
+    our_optimizer = RMSProp([ours], lr=0.01, beta=0.9, damping=1e-3, damping_inside=False)
+    their_optimizer = torch.optim.RMSprop([peer], lr=0.01, alpha=0.9, eps=1e-3)
+    for _ in range(50):
+        ours.grad = torch.randn(7, 5, generator=generator, dtype=torch.float64)
+        peer.grad = ours.grad.clone()
+        our_optimizer.step()
+        their_optimizer.step()
+    torch.testing.assert_close(ours, peer, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("decay", ["exact", "paper", "none"])
+def test_one_row_by_hand(decay):
+    """A row touched at steps 1 and 4, update rate 1/2."""
+    p = nn.Parameter(torch.zeros(2, 1, dtype=torch.float64))
+    rate = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    optimizer = RMSProp(
+        [{"params": [p], "update_rate": rate}], lr=0.1, beta=0.5, damping=0.01, decay=decay
+    )
+    for row, g in [(0, 2.0), (1, 1.0), (1, 1.0), (0, 3.0)]:
+        p.grad = torch.sparse_coo_tensor(
+            [[row]], [[g]], (2, 1), dtype=torch.float64, check_invariants=True
+        )
+        optimizer.step()
+    first_aging, second_aging = {"exact": (0.5, 0.5**3), "paper": (0.25, 0.25), "none": (0.5, 0.5)}[
+        decay
+    ]
+    v1 = first_aging * 0 + 0.5 * 4
+    v2 = second_aging * v1 + 0.5 * 9
+    expected = -0.1 * 2 / (v1 + 0.01) ** 0.5 - 0.1 * 3 / (v2 + 0.01) ** 0.5
+    assert float(p.detach()[0, 0]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_clipping_is_global_over_sparse_and_dense():
+    table = nn.Parameter(torch.zeros(10, 2, dtype=torch.float64))
+    matrix = nn.Parameter(torch.zeros(3, 3, dtype=torch.float64))
+
+    def set_gradients() -> None:
+        table.grad = torch.sparse_coo_tensor(
+            [[4, 4, 1]], [[1.0, 0.0], [2.0, 0.0], [0.0, 4.0]], (10, 2), dtype=torch.float64
+        )
+        matrix.grad = torch.full((3, 3), 4.0, dtype=torch.float64)
+
+    set_gradients()
+    norm = (3**2 + 4**2 + 9 * 4**2) ** 0.5  # the repeated row counts as its sum
+    assert float(global_norm([table.grad, matrix.grad])) == pytest.approx(norm, rel=1e-14)
+    assert float(clip_grad_norm_([table, matrix], 2.0)) == pytest.approx(norm, rel=1e-14)
+    assert float(global_norm([table.grad, matrix.grad])) == pytest.approx(2.0, rel=1e-14)
+    clipped_by_hand = [p.grad.to_dense().clone() for p in (table, matrix)]
+
+    set_gradients()
+    optimizer = RMSProp([table, matrix], lr=1.0, beta=0.0, damping=1e30, clip=2.0)
+    optimizer.step()  # damping swamps the moment: the step is the clipped gradient / 1e15
+    assert optimizer.last_norm == pytest.approx(norm, rel=1e-14)
+    for p, g in zip((table, matrix), clipped_by_hand, strict=True):
+        torch.testing.assert_close(p.detach() * -1e15, g, rtol=1e-9, atol=0)
+
+
+def test_small_gradients_are_not_scaled_up():
+    p = nn.Parameter(torch.zeros(2, 2))
+    p.grad = torch.full((2, 2), 0.1)
+    clip_grad_norm_([p], 5.0)
+    assert torch.equal(p.grad, torch.full((2, 2), 0.1))
+
+
+def test_state_dict_round_trip_continues_exactly():
+    def make() -> tuple[nn.Embedding, RMSProp]:
+        torch.manual_seed(0)
+        table = nn.Embedding(30, 4, sparse=True)
+        return table, RMSProp(table.parameters(), lr=0.01, clip=1.0)
+
+    def train(table: nn.Embedding, optimizer: RMSProp, steps: range) -> None:
+        for step in steps:
+            generator = torch.Generator().manual_seed(step)
+            optimizer.zero_grad()
+            table(torch.randint(30, (5,), generator=generator)).square().sum().backward()
+            optimizer.step()
+
+    straight = make()
+    train(*straight, range(20))
+    first = make()
+    train(*first, range(10))
+    buffer = io.BytesIO()
+    torch.save([first[0].state_dict(), first[1].state_dict()], buffer)
+    buffer.seek(0)
+    weights, state = torch.load(buffer)
+    second = make()
+    second[0].load_state_dict(weights)
+    second[1].load_state_dict(state)
+    assert second[1].state_dict()["state"][0]["touched"].dtype == torch.int32
+    train(*second, range(10, 20))
+    assert torch.equal(second[0].weight, straight[0].weight)
+
+
+def test_a_table_may_change_between_sparse_and_dense_gradients():
+    generator = torch.Generator().manual_seed(5)
+    mixed = nn.Parameter(torch.ones(20, 2, dtype=torch.float64))
+    dense = nn.Parameter(torch.ones(20, 2, dtype=torch.float64))
+    mixed_optimizer, dense_optimizer = RMSProp([mixed], beta=0.9), RMSProp([dense], beta=0.9)
+    for step in range(60):
+        gradient = row_gradient(20, 2, 4, generator)
+        mixed.grad = gradient if step // 10 % 2 else gradient.to_dense()
+        dense.grad = gradient.to_dense()
+        mixed_optimizer.step()
+        dense_optimizer.step()
+    torch.testing.assert_close(mixed, dense, rtol=1e-11, atol=1e-12)
+
+
+def test_no_gradient_and_no_damping_is_no_movement():
+    p = nn.Parameter(torch.ones(2, 2))
+    p.grad = torch.zeros(2, 2)
+    RMSProp([p], damping=0.0).step()
+    assert torch.equal(p.detach(), torch.ones(2, 2))
+
+
+@pytest.mark.parametrize(
+    "bad", [{"lr": 0.0}, {"beta": 1.0}, {"damping": -1.0}, {"clip": -1.0}, {"decay": "never"}]
+)
+def test_bad_settings_are_refused(bad):
+    with pytest.raises(UserError):
+        RMSProp([nn.Parameter(torch.ones(1))], **bad)
+
+
+def test_paper_decay_without_rates_is_refused():
+    p = nn.Parameter(torch.zeros(2, 1))
+    p.grad = torch.sparse_coo_tensor([[0]], [[1.0]], (2, 1))
+    with pytest.raises(UserError, match="update_rate"):
+        RMSProp([p], decay="paper").step()
