@@ -1,5 +1,6 @@
 """The recurrent network: blocks of words in, hidden states out."""
 
 from blackout.models.language_model import LanguageModel, build_model
+from blackout.models.saved import load
 
-__all__ = ["LanguageModel", "build_model"]
+__all__ = ["LanguageModel", "build_model", "load"]

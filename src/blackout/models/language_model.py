@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from blackout.config import Config, LossConfig, ModelConfig
 from blackout.models.cells import GatedLayer, SimpleLayer
 from blackout.output import NCE, BlackOut, Full, OutputLayer, Sampled
-
-EOS = 0  # the number of the sentence end in every vocabulary
+from blackout.text.vocab import EOS, Vocab
 
 
 class LanguageModel(nn.Module):
@@ -30,6 +29,9 @@ class LanguageModel(nn.Module):
     With ``context = "sentence"`` the state is forgotten when the input word is the sentence end,
     so every sentence is scored on its own; with ``"stream"`` it is carried on.
     """
+
+    vocab: Vocab | None = None
+    """The words of its numbers, where the model was made for a text."""
 
     def __init__(
         self, vocab_size: int, config: ModelConfig, output: OutputLayer, impl: str = "auto"

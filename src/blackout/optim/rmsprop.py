@@ -95,7 +95,7 @@ class RMSProp(torch.optim.Optimizer):
             self.last_norm = float(norm)
             factor = float(clip_factor(norm, self.clip))
         for group, p, gradient in touched:
-            state = self._state(p, gradient)
+            state = self.init_state(p, gradient.is_sparse)
             state["step"] += 1
             if gradient.is_sparse:
                 self._update_rows(p, gradient, factor, group, state)
@@ -116,13 +116,17 @@ class RMSProp(torch.optim.Optimizer):
                 device = value.device if name == "step" else p.device
                 self.state[p][name] = value.to(device, copy=True)
 
-    def _state(self, p: nn.Parameter, gradient: Tensor) -> dict[str, Any]:
+    def init_state(self, p: nn.Parameter, sparse: bool) -> dict[str, Any]:
+        """The state of a parameter, made on first sight, before its first step if you like.
+
+        ``sparse``: whether its gradients are row-sparse.
+        """
         state = self.state[p]
         if not state:
-            state["step"] = torch.zeros((), dtype=torch.int64)
             dtype = torch.promote_types(p.dtype, torch.float32)
+            state["step"] = torch.zeros((), dtype=torch.int64)
             state["moment"] = torch.zeros(p.shape, dtype=dtype, device=p.device)
-        if gradient.is_sparse and "touched" not in state:
+        if sparse and "touched" not in state:
             # Where a table was updated densely so far, all its rows are as old as the last step.
             state["touched"] = torch.full(
                 (len(p),), int(state["step"]), dtype=torch.int32, device=p.device

@@ -1,0 +1,1 @@
+"""What a trained model is good for: perplexity, mixing, rescoring, text."""

@@ -1,0 +1,173 @@
+"""Exact perplexity: the full softmax over V, whatever the training loss was.
+
+Sentences of similar length are scored side by side; the vocabulary is gone through in tiles; a
+words × V matrix never exists. With ``context = "stream"`` the text is one stream, from its first
+word to its last, as the model reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blackout.models.language_model import LanguageModel
+from blackout.text.shards import Shard
+from blackout.text.vocab import EOS, UNK
+
+_CHUNK = 1 << 16  # tokens read and put in order together
+_BATCH = 1 << 13  # tokens scored together, padding included
+_STREAM_STEPS = 1 << 10  # time steps of a stream scored together
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """exp of the mean negative log-probability over all words and sentence ends of a text."""
+
+    perplexity: float
+    perplexity_without_unk: float
+    words: int
+    """Words, unknown ones among them, sentence ends not."""
+    sentence_ends: int
+    unknown: int
+    words_per_second: float
+    """Scored words and sentence ends, a second."""
+
+
+def evaluate(
+    model: LanguageModel,
+    shard: Shard,
+    *,
+    dump: IO[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Perplexity:
+    """Perplexity of a text; ``dump`` takes a line "word<TAB>log10-probability" for each word."""
+    started = time.perf_counter()
+    total = unknown_total = 0.0
+    done = 0
+    for tokens, log_probs in log_probabilities(model, shard):
+        total += float(log_probs.sum())
+        unknown_total += float(log_probs[tokens == UNK].sum())
+        done += len(tokens)
+        if dump is not None:
+            assert model.vocab is not None
+            for token, value in zip(tokens.tolist(), log_probs.tolist(), strict=True):
+                dump.write(f"{model.vocab.word(token)}\t{value / math.log(10):.7g}\n")
+        if progress is not None:
+            progress(done, len(shard.tokens))
+    seconds = time.perf_counter() - started
+    known = done - shard.unknown
+    return Perplexity(
+        perplexity=_exp_mean(-total, done),
+        perplexity_without_unk=_exp_mean(unknown_total - total, known),
+        words=done - shard.sentences,
+        sentence_ends=shard.sentences,
+        unknown=shard.unknown,
+        words_per_second=done / max(seconds, 1e-9),
+    )
+
+
+def _exp_mean(total: float, count: int) -> float:
+    mean = total / count if count else math.nan
+    return math.exp(mean) if mean < 700 else math.inf
+
+
+def log_probabilities(
+    model: LanguageModel, shard: Shard
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Pieces (tokens, natural log-probabilities in float64) of a text, in its order."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            if model.config.context == "stream":
+                yield from _score_stream(model, shard)
+            else:
+                yield from _score_sentences(model, shard)
+    finally:
+        model.train(was_training)
+
+
+def _score_stream(model: LanguageModel, shard: Shard) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    device = model.embedding.weight.device
+    state = model.initial_state(1)
+    previous = np.array([EOS], dtype=np.int64)
+    for start in range(0, len(shard.tokens), _STREAM_STEPS):
+        tokens = shard.tokens[start : start + _STREAM_STEPS].astype(np.int64)
+        inputs = np.concatenate([previous, tokens[:-1]])
+        hidden, state = model(torch.from_numpy(inputs)[:, None].to(device), state)
+        targets = torch.from_numpy(tokens).to(device)
+        yield tokens, _to_numpy(model.output.target_log_prob(hidden[:, 0], targets))
+        previous = tokens[-1:]
+
+
+def _score_sentences(model: LanguageModel, shard: Shard) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for first, last in _sentence_chunks(shard.offsets):
+        start = int(shard.offsets[first])
+        tokens = shard.tokens[start : int(shard.offsets[last])].astype(np.int64)
+        offsets = shard.offsets[first : last + 1].astype(np.int64) - start
+        scores = np.empty(len(tokens), dtype=np.float64)
+        lengths = np.diff(offsets)
+        order = np.argsort(lengths, kind="stable")
+        for batch in _batches(order, lengths):
+            place = _positions(offsets[batch], lengths[batch])  # (L, n), -1 where padded
+            filled = place >= 0
+            scores[place[filled]] = _score_batch(model, tokens[place], filled)
+        yield tokens, scores
+
+
+def _sentence_chunks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of sentences with about _CHUNK tokens, at least one sentence each."""
+    first, sentences = 0, len(offsets) - 1
+    while first < sentences:
+        limit = int(offsets[first]) + _CHUNK
+        last = max(first + 1, int(np.searchsorted(offsets, limit, side="right")) - 1)
+        yield first, last
+        first = last
+
+
+def _batches(order: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
+    """Groups of sentences, ascending by length, with at most _BATCH places after padding."""
+    start = 0
+    while start < len(order):
+        end = start + 1
+        while end < len(order) and lengths[order[end]] * (end + 1 - start) <= _BATCH:
+            end += 1
+        yield order[start:end]
+        start = end
+
+
+def _positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    steps = np.arange(int(lengths.max()))[:, None]
+    return np.where(steps < lengths, starts + steps, -1)
+
+
+def _score_batch(model: LanguageModel, targets: np.ndarray, filled: np.ndarray) -> np.ndarray:
+    """Log-probabilities of the filled places of sentences (L, n), row by row."""
+    device = model.embedding.weight.device
+    inputs = np.concatenate([np.full((1, targets.shape[1]), EOS), targets[:-1]])
+    inputs[1:][~filled[1:]] = EOS  # padding: any word will do
+    hidden = _run(model, torch.from_numpy(inputs).to(device))
+    mask = torch.from_numpy(filled).to(device)
+    words = torch.from_numpy(targets).to(device)
+    return _to_numpy(model.output.target_log_prob(hidden[mask], words[mask]))
+
+
+def _run(model: LanguageModel, inputs: Tensor) -> Tensor:
+    """Hidden states of whole sentences, in pieces of time steps so that a long line fits."""
+    state = model.initial_state(inputs.shape[1])
+    pieces = []
+    for piece in inputs.split(_STREAM_STEPS):
+        hidden, state = model(piece, state)
+        pieces.append(hidden)
+    return torch.cat(pieces)
+
+
+def _to_numpy(values: Tensor) -> np.ndarray:
+    return values.double().cpu().numpy()

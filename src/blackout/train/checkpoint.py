@@ -1,0 +1,145 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped, in one file.
+
+``checkpoints/step-000000001234.safetensors`` holds the weights, the optimiser's state, the
+network's state, the random generators', and as JSON in its metadata the position in the data, the
+learning rate and the counters. It is written aside and renamed, so the newest file with that
+pattern is always whole; older ones are deleted only after that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from blackout.config import Config
+from blackout.errors import UserError
+from blackout.models.language_model import LanguageModel
+from blackout.models.saved import MODEL_PREFIX, newest_checkpoint
+from blackout.optim import RMSProp
+from blackout.output.layer import SampledOutputLayer
+from blackout.storage import load_tensors, read_metadata, save_tensors
+
+# A resumed run may differ in these: they do not change what is computed, only how far and where.
+MAY_CHANGE = {
+    ("run", "epochs"),
+    ("run", "checkpoint_minutes"),
+    ("run", "threads"),
+    ("run", "device"),
+}
+
+
+@dataclass
+class Position:
+    """Where a run stands: what is neither a weight nor a setting."""
+
+    step: int = 0
+    """Blocks trained since the beginning."""
+    epoch: int = 0
+    """Epochs completed."""
+    streams: dict[str, Any] | None = None
+    """Position inside the epoch under way."""
+    schedule: dict[str, float] = field(default_factory=dict)
+    epoch_loss: float = 0.0
+    """Sum of the losses of this epoch's words."""
+    epoch_words: int = 0
+    words: int = 0
+    """Words trained since the beginning."""
+    seconds: float = 0.0
+    """Time spent training since the beginning."""
+    metrics_bytes: int = 0
+    """Length of metrics.jsonl."""
+
+
+class Checkpoints:
+    """The checkpoint files of one run folder."""
+
+    def __init__(self, folder: Path, config: Config, vocab_hash: str) -> None:
+        self.folder = folder / "checkpoints"
+        self.run_folder = folder
+        self.config = config
+        self.vocab_hash = vocab_hash
+
+    def save(
+        self, position: Position, model: LanguageModel, optimizer: RMSProp, state: Tensor
+    ) -> Path:
+        """Writes a checkpoint, then deletes the older ones."""
+        self.folder.mkdir(exist_ok=True)
+        path = self.folder / f"step-{position.step:012d}.safetensors"
+        metadata = {
+            "position": json.dumps(position.__dict__),
+            "config": json.dumps(self.config.to_dict()),
+            "vocab_hash": self.vocab_hash,
+        }
+        save_tensors(path, _tensors(model, optimizer, state, random_states(state)), metadata)
+        for old in self.folder.glob("step-*.safetensors"):
+            if old != path:
+                old.unlink()
+        for leftover in self.folder.glob(".*.partial"):  # of a process that was killed
+            leftover.unlink()
+        return path
+
+    def exists(self) -> bool:
+        return any(self.folder.glob("step-*.safetensors"))
+
+    def restore(self, model: LanguageModel, optimizer: RMSProp, state: Tensor) -> Position:
+        """Fills model, optimiser, state and random generators from the newest checkpoint."""
+        path = newest_checkpoint(self.run_folder)
+        fields = read_metadata(path)
+        try:
+            position = Position(**json.loads(fields["position"]))
+            saved_config = json.loads(fields["config"])
+        except (KeyError, TypeError, ValueError):
+            raise UserError(f"{path}: is not a checkpoint of this version") from None
+        self._check_same_run(path, saved_config, fields["vocab_hash"])
+        for p, sparse in parameter_kinds(model):
+            optimizer.init_state(p, sparse)
+        generators = random_states(state)
+        load_tensors(path, _tensors(model, optimizer, state, generators))
+        torch.set_rng_state(generators["cpu"])
+        if "cuda" in generators:
+            torch.cuda.set_rng_state(generators["cuda"], state.device)
+        return position
+
+    def _check_same_run(self, path: Path, saved: dict[str, Any], vocab_hash: str) -> None:
+        if vocab_hash != self.vocab_hash:
+            raise UserError(f"{path}: is from a run with another vocabulary")
+        for table, values in json.loads(json.dumps(self.config.to_dict())).items():
+            for key, value in values.items():
+                was = saved.get(table, {}).get(key)
+                if was != value and (table, key) not in MAY_CHANGE:
+                    raise UserError(
+                        f"{path}: is from another run: {table}.{key} was {was!r}, is {value!r} now"
+                    )
+
+
+def parameter_kinds(model: LanguageModel) -> list[tuple[nn.Parameter, bool]]:
+    """Each parameter, and whether its gradients are row-sparse."""
+    tables = {id(model.embedding.weight)}
+    if isinstance(model.output, SampledOutputLayer) and model.output.sparse:
+        tables |= {id(model.output.weight), id(model.output.bias)}
+    return [(p, id(p) in tables) for p in model.parameters()]
+
+
+def random_states(like: Tensor) -> dict[str, Tensor]:
+    """The states of the random generators that dropout draws from."""
+    states = {"cpu": torch.get_rng_state()}
+    if like.is_cuda:
+        states["cuda"] = torch.cuda.get_rng_state(like.device)
+    return states
+
+
+def _tensors(
+    model: LanguageModel, optimizer: RMSProp, state: Tensor, generators: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    tensors = {MODEL_PREFIX + name: value for name, value in model.state_dict().items()}
+    for name, p in model.named_parameters():
+        for part, value in optimizer.state[p].items():
+            tensors[f"optim.{name}.{part}"] = value
+    tensors["state"] = state
+    tensors.update({f"random.{name}": value for name, value in generators.items()})
+    return tensors

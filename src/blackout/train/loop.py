@@ -1,0 +1,249 @@
+"""The training loop: blocks → loss → gradients → new weights, epoch after epoch.
+
+A run writes to its folder: ``run.toml`` (settings), ``config.json``, ``vocab.txt`` and
+``model.safetensors`` (the best model so far), ``metrics.jsonl``, ``checkpoints/`` and, at its end,
+``report.html``. Killed at any moment it goes on from its newest checkpoint, and the result is the
+same, bit for bit, as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from blackout.config import Config
+from blackout.errors import UserError
+from blackout.evaluate.perplexity import Perplexity, evaluate
+from blackout.models.saved import describe_model, load, new_model, save_weights
+from blackout.optim import Schedule
+from blackout.text.prepared import Prepared
+from blackout.text.streams import Block, Streams
+from blackout.train.checkpoint import Checkpoints, Position
+from blackout.train.metrics import Metrics
+from blackout.train.progress import Progress, SilentProgress
+from blackout.train.setup import build_optimizer, choose_device, set_threads
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished run came to."""
+
+    valid_perplexity: float
+    test: Perplexity | None
+    words_per_second: float
+    """Training words a second, evaluation and saving left out."""
+    epochs: int
+    model: Path
+
+
+class Stopped(UserError):
+    """A signal stopped the run, after a checkpoint."""
+
+
+def train(
+    config: Config,
+    data: Prepared,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> TrainResult:
+    """Trains a model on the "train" text of ``data``, with "valid" and "test", into ``out``."""
+    return Trainer(config, data, Path(out), resume, progress or SilentProgress()).run()
+
+
+class Trainer:
+    """One run; :func:`train` is its front."""
+
+    def __init__(
+        self, config: Config, data: Prepared, out: Path, resume: bool, progress: Progress
+    ) -> None:
+        self.config, self.data, self.out, self.progress = config, data, out, progress
+        set_threads(config.run.threads)
+        self.device = choose_device(config.run.device)
+        self.valid = data.shard("valid")
+        self.checkpoints = Checkpoints(out, config, data.vocab.hash)
+        self.model = new_model(config, data.vocab).to(self.device)
+        self.optimizer = build_optimizer(config, self.model, data.vocab.counts)
+        self.state = self.model.initial_state(config.run.batch)
+        optim = config.optim
+        self.schedule = Schedule(optim.lr, optim.lr_decay, optim.lr_cut)
+        self.position = self._resume() if resume else self._begin()
+        self.metrics = Metrics(out / "metrics.jsonl", keep=self.position.metrics_bytes)
+        self.saved_at = time.monotonic()
+
+    def _begin(self) -> Position:
+        if self.checkpoints.exists():
+            raise UserError(f"{self.out}: holds a run already; --resume goes on with it")
+        self.out.mkdir(parents=True, exist_ok=True)
+        describe_model(self.out, self.config, self.data.vocab)
+        (self.out / "run.toml").write_text(self.config.to_toml(), encoding="utf-8")
+        return Position()
+
+    def _resume(self) -> Position:
+        position = self.checkpoints.restore(self.model, self.optimizer, self.state)
+        self.schedule = Schedule(**position.schedule)
+        return position
+
+    # ------------------------------------------------------------------ the run
+
+    def run(self) -> TrainResult:
+        position = self.position
+        with _signals() as caught:
+            while position.epoch < self.config.run.epochs:
+                self._train_epoch(caught)
+                self._end_epoch()
+        test = self._test()
+        return TrainResult(
+            valid_perplexity=self.schedule.best,
+            test=test,
+            words_per_second=position.words / max(position.seconds, 1e-9),
+            epochs=position.epoch,
+            model=self.out,
+        )
+
+    def _train_epoch(self, caught: list[str]) -> None:
+        position, run = self.position, self.config.run
+        streams = Streams(
+            self.data.shard("train"),
+            run.batch,
+            run.bptt,
+            shuffle=run.shuffle,
+            seed=run.seed,
+            epoch=position.epoch,
+        )
+        if position.streams is not None:
+            streams.load_state(position.streams)
+        else:
+            self.state = self.model.initial_state(run.batch)
+        self.model.train()
+        self._set_learning_rate()
+        self.progress.epoch_begins(position.epoch + 1, run.epochs, streams.words)
+        mark = time.perf_counter()
+        for block in streams:
+            loss = self._train_block(block)
+            now = time.perf_counter()
+            position.seconds, mark = position.seconds + (now - mark), now
+            position.step += 1
+            position.words += block.words
+            position.epoch_words += block.words
+            position.epoch_loss += loss * block.words
+            self.progress.block_done(position, loss)
+            if caught or self._checkpoint_due():
+                position.streams = streams.state()
+                self._save()
+                if caught:
+                    raise Stopped(
+                        f"stopped by {caught[0]} after step {position.step}; --resume goes on"
+                    )
+                mark = time.perf_counter()
+
+    def _train_block(self, block: Block) -> float:
+        """Trains on one block; gives its mean loss."""
+        inputs, targets, mask = (
+            torch.from_numpy(array).to(self.device, non_blocking=True)
+            for array in (block.inputs, block.targets, block.mask)
+        )
+        full = block.words == block.mask.size
+        hidden, self.state = self.model(inputs, self.state)
+        _, loss = self.model.output(hidden, targets, None if full else mask)
+        value = float(loss.detach())
+        self._require_finite(value, "loss")
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        self._require_finite(self.optimizer.last_norm, "gradient norm")
+        return value
+
+    def _end_epoch(self) -> None:
+        position = self.position
+        self.progress.validation_begins()
+        valid = evaluate(self.model, self.valid)
+        lr = self.schedule.lr
+        is_best = self.schedule.after_epoch(valid.perplexity)
+        if is_best:
+            save_weights(self.out, self.model, self.data.vocab)
+        position.epoch += 1
+        speed = position.words / max(position.seconds, 1e-9)
+        train_loss = position.epoch_loss / max(position.epoch_words, 1)
+        self.metrics.write(
+            "epoch",
+            epoch=position.epoch,
+            step=position.step,
+            words=position.words,
+            seconds=round(position.seconds, 3),
+            words_per_second=round(speed, 1),
+            lr=lr,
+            train_loss=train_loss,
+            valid_perplexity=valid.perplexity,
+            valid_perplexity_without_unk=valid.perplexity_without_unk,
+            best=is_best,
+        )
+        position.streams, position.epoch_loss, position.epoch_words = None, 0.0, 0
+        self._save()
+        self.progress.epoch_done(position, train_loss, valid.perplexity, is_best)
+
+    def _test(self) -> Perplexity | None:
+        if "test" not in self.data.shards:
+            return None
+        best = load(self.out, device=str(self.device))
+        result = evaluate(best, self.data.shard("test"))
+        self.metrics.write("test", **dataclasses.asdict(result))
+        return result
+
+    # ------------------------------------------------------------------ helpers
+
+    def _set_learning_rate(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.lr
+
+    def _checkpoint_due(self) -> bool:
+        return time.monotonic() - self.saved_at > 60 * self.config.run.checkpoint_minutes
+
+    def _save(self) -> None:
+        self.position.schedule = dataclasses.asdict(self.schedule)
+        self.position.metrics_bytes = self.metrics.size
+        self.checkpoints.save(self.position, self.model, self.optimizer, self.state)
+        self.saved_at = time.monotonic()
+
+    def _require_finite(self, value: float, name: str) -> None:
+        if math.isfinite(value):
+            return
+        kept = "no checkpoint was saved yet"
+        if self.checkpoints.exists():
+            kept = "the last checkpoint is intact"
+        raise UserError(
+            f"the {name} is {value} at step {self.position.step + 1}; {kept}; "
+            f"try a smaller --lr (now {self.schedule.lr:g}) or --clip"
+        )
+
+
+@contextmanager
+def _signals() -> Iterator[list[str]]:
+    """Collects SIGINT and SIGTERM instead of dying of them, so that a block is finished first."""
+    caught: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        if caught:  # asked twice: stop at once
+            raise KeyboardInterrupt
+        caught.append(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,50 @@
+"""metrics.jsonl: one JSON object a line, appended as a run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from blackout.errors import UserError
+
+
+class Metrics:
+    """Appends events to a run's metrics file.
+
+    ``keep`` is the length to keep of an existing file: what a killed run wrote after its last
+    checkpoint is cut off, since the resumed run will write it again.
+    """
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        try:
+            self._file = path.open("ab")
+            self._file.truncate(min(keep, self._file.seek(0, os.SEEK_END)))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+
+    def write(self, event: str, **values: Any) -> None:
+        """One line, on disk before the next checkpoint speaks of it."""
+        self._file.write(json.dumps({"event": event, **values}).encode() + b"\n")
+        self._file.flush()
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, safe on disk."""
+        os.fsync(self._file.fileno())
+        return self._file.seek(0, os.SEEK_END)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of a metrics file; a last line that was cut off is left out."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield json.loads(line)

@@ -1,0 +1,81 @@
+"""What a run is made of: threads, device, optimiser."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from blackout.config import Config
+from blackout.errors import UserError
+from blackout.models.language_model import LanguageModel
+from blackout.optim import RMSProp
+from blackout.output.layer import SampledOutputLayer
+
+
+def set_threads(threads: int) -> int:
+    """Lets PyTorch use this many CPU threads; 0 for all cores. Gives the number."""
+    threads = threads or os.cpu_count() or 1
+    torch.set_num_threads(threads)
+    return threads
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of that name; "auto" is a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("device is cuda, but PyTorch sees no GPU here")
+    return torch.device(name)
+
+
+def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> RMSProp:
+    """RMSProp over all parameters; the two tables come with their update rates."""
+    optim = config.optim
+    tables = {
+        model.embedding.weight: input_update_rate(config, counts),
+        model.output.weight: output_update_rate(config, model, counts),
+    }
+    if model.output.bias is not None:
+        tables[model.output.bias] = tables[model.output.weight]
+    groups: list[dict[str, object]] = [
+        {"params": [p], "update_rate": rate.to(p.device) if optim.decay == "paper" else None}
+        for p, rate in tables.items()
+    ]
+    others = [p for p in model.parameters() if p not in tables]
+    return RMSProp(
+        [*groups, {"params": others}],
+        lr=optim.lr,
+        beta=optim.beta,
+        damping=optim.damping,
+        damping_inside=optim.damping_inside,
+        decay=optim.decay,
+        clip=optim.clip,
+    )
+
+
+def input_update_rate(config: Config, counts: ArrayLike) -> Tensor:
+    """p_u = p_uni B T: how often a block is expected to touch a row of the input table (eq. 18)."""
+    return _capped(config, _unigram(counts) * config.run.batch * config.run.bptt)
+
+
+def output_update_rate(config: Config, model: LanguageModel, counts: ArrayLike) -> Tensor:
+    """p_u = p_uni B T + Q K (number of sample sets): likewise for the output table (eq. 19)."""
+    batch, bptt = config.run.batch, config.run.bptt
+    rate = _unigram(counts) * batch * bptt
+    if isinstance(model.output, SampledOutputLayer):
+        sets = {"step": bptt, "block": 1, "word": batch * bptt}[config.loss.sharing]
+        rate = rate + model.output.proposal.log_q.exp().cpu() * model.output.samples * sets
+    return _capped(config, rate)
+
+
+def _unigram(counts: ArrayLike) -> Tensor:
+    values = torch.as_tensor(np.asarray(counts, dtype=np.float64)).clamp(min=1)
+    return values / values.sum()
+
+
+def _capped(config: Config, rate: Tensor) -> Tensor:
+    return rate.clamp(max=1.0) if config.optim.cap_update_rate else rate
