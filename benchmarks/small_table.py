@@ -49,7 +49,10 @@ ROWS = [
     Row("V 2,065, BlackOut, K = 50", 2, None, "blackout", 50, "68.7 / 64.4"),
     Row("V 2,065, exact softmax", 2, None, "full", 50, "63.9 / 65.2"),
 ]
-NCE_NAME, NCE_AUTHORS = "V 3,720, NCE, K = 50, alpha and Z tuned on valid", "147.8 / 111.7 (untuned)"
+NCE_NAME, NCE_AUTHORS = (
+    "V 3,720, NCE, K = 50, alpha and Z tuned on valid",
+    "147.8 / 111.7 (untuned)",
+)
 
 
 def run_one(data: str, row: dict[str, Any], seed: int, epochs: int) -> dict[str, Any]:
