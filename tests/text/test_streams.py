@@ -141,7 +141,7 @@ def test_contiguous_streams_are_the_text_cut_between_sentences(lengths, batch, b
     inputs = np.concatenate([block.inputs for block in blocks])
     mask = np.concatenate([block.mask for block in blocks])
     columns = [targets[mask[:, b], b].tolist() for b in range(batch)]
-    assert sum(columns, []) == text.tokens.tolist()
+    assert [word for column in columns for word in column] == text.tokens.tolist()
     assert all(not column or column[-1] == EOS for column in columns)
     for b, column in enumerate(columns):
         assert inputs[mask[:, b], b].tolist() == [EOS, *column][: len(column)]
