@@ -39,7 +39,8 @@ def test_an_error_is_one_line_and_status_1(tmp_path, capsys):
 def test_preparing_does_not_load_torch(text, tmp_path):
     program = (
         "import sys; from blackout.cli.main import main;"
-        f"assert main(['prepare', '--train', {str(text)!r}, '--out', {str(tmp_path / 'out')!r}]) == 0;"
+        "assert main(['prepare', '--train', sys.argv[1], '--out', sys.argv[2]]) == 0;"
         "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    command = [sys.executable, "-c", program, str(text), str(tmp_path / "out")]
+    subprocess.run(command, check=True, capture_output=True)
