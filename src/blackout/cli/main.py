@@ -19,6 +19,7 @@ VERBS = {
     "eval": ("blackout.cli.eval", "exact perplexity of a text"),
     "generate": ("blackout.cli.generate", "text from a model"),
     "prepare": ("blackout.cli.prepare", "vocabulary and token shards, once for many runs"),
+    "data": ("blackout.cli.data", "download a public corpus"),
 }
 
 

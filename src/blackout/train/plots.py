@@ -63,7 +63,7 @@ def draw(plot: Plot, name: str, width: float = 4.6, height: float = 2.9) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    style = {
+    style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "svg.hashsalt": name,
         "font.size": 9.5,

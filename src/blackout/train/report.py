@@ -28,6 +28,7 @@ from blackout.train.progress import duration
 __all__ = ["Run", "read_run", "write_comparison", "write_report"]
 
 SAMPLE_WORDS = 120
+SAMPLE_LINES = 20
 SAMPLE_TEMPERATURE = 0.8
 SAMPLE_LIMIT = 2 << 30
 """Weights of more bytes are not loaded a second time just for a sample."""
@@ -108,7 +109,7 @@ def write_report(run_folder: Path) -> Path:
     sections.append(_sample_section(run))
     note = "Highlighted: settings that differ from the default."
     sections.append(page.section("Settings", page.prose(note), page.settings(_settings(run))))
-    html = page.page(f"Training run {run_folder.resolve().name}", _subtitle(run), sections)
+    html = page.page(f"Training run “{run_folder.resolve().name}”", _subtitle(run), sections)
     return page.write(run_folder / "report.html", html)
 
 
@@ -136,7 +137,7 @@ def write_comparison(
     if with_epochs:
         sections.append(page.section("Learning curves", page.plots(_joint_curves(with_epochs))))
     if plots:
-        sections.append(page.section("More", page.plots(plots)))
+        sections.append(page.section("Further figures", page.plots(plots)))
     sections += [_sample_section(run, f"Text from {name}") for name, run in read.items()]
     return page.write(out, page.page(title, subtitle, sections))
 
@@ -325,8 +326,9 @@ def _sample_section(run: Run, title: str = "A sample of generated text") -> str:
         )
     model = load(run.folder, which="last" if prefix else "best")
     text = generate(model, words=SAMPLE_WORDS, temperature=SAMPLE_TEMPERATURE)
+    text = "\n".join(text.split("\n")[:SAMPLE_LINES])
     note = (
-        f"{SAMPLE_WORDS} words drawn from the exact softmax at temperature {SAMPLE_TEMPERATURE:g}, "
+        f"Words drawn from the exact softmax at temperature {SAMPLE_TEMPERATURE:g}, "
         "one sentence a line"
     )
     note += "; the model is that of the last checkpoint." if prefix else "."
