@@ -128,6 +128,12 @@ def test_hostile_names_are_text(tmp_path):
     assert title in Tags(svg).text
 
 
+@pytest.mark.filterwarnings("error")
+def test_words_of_any_script_are_drawn():
+    svg = draw(Plot("言語", "時", "困惑度", [Series("模型", [1], [2]), Series("b", [1], [3])]), "p")
+    assert "模型" in Tags(svg).text
+
+
 def test_settings_that_differ_are_highlighted(runs):
     html = (runs / "3-epochs" / "report.html").read_text(encoding="utf-8")
     changed = dict(re.findall(r"<div class=changed><dt>(.*?)</dt><dd>(.*?)</dd>", html))

@@ -130,7 +130,7 @@ h3 { font-size: .8rem; margin: 0 0 .4rem; color: var(--soft); text-transform: up
   letter-spacing: .07em; }
 .note { color: var(--soft); margin: 0 0 1rem; font-size: .93rem; }
 dl, dd, dt { margin: 0; }
-.cards { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(12rem, 1fr)); }
+.cards { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(12rem, 1fr)); }
 .cards > div { background: var(--panel); border-radius: .6rem; padding: .8rem 1rem; }
 .cards dt { font-size: .85rem; color: var(--soft); }
 .cards dd { font-size: 1.65rem; font-weight: 600; line-height: 1.3; letter-spacing: -.01em;

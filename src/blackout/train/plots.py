@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,9 @@ def draw(plot: Plot, name: str, width: float = 4.6, height: float = 2.9) -> str:
         # a word of the user's may hold a dollar sign
         "text.parse_math": False,
     }
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        # letters that matplotlib's font lacks are no fault: the reader's browser draws the words
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=(width, height), layout="constrained")
         _draw_axes(figure.add_subplot(), plot)
         stream = io.StringIO()
