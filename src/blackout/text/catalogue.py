@@ -108,8 +108,8 @@ CORPORA = {
     for corpus in (
         Corpus(
             # The data that comes with the RNNLM toolkit 0.3e: first a copy in a repository, at a
-            # fixed commit, then the toolkit's own archive, for which no checksum was ever
-            # published. The texts' hashes are those of the repository's files.
+            # fixed commit, then the toolkit's own archive, for which we found no published
+            # checksum. The texts' hashes are those of the repository's files.
             "rnnlm-small",
             (
                 tuple(Download(_RNNLM + part.name, part.sha256) for part in _RNNLM_PARTS),
@@ -119,9 +119,9 @@ CORPORA = {
         ),
         Corpus(
             # The texts in PyTorch's examples, at a fixed commit, equal the members of the archive
-            # its authors published, which GluonNLP's list of SHA-1 confirms. The archive's own
-            # SHA-256 stands alike in CorpusLoaders.jl and other loaders. Its first home, an S3
-            # bucket of MetaMind's, is closed; this is one of its authors' sites.
+            # its authors published: their SHA-1 are those in GluonNLP's loader. The archive's own
+            # SHA-256 is the one of LanguageModelingDatasets.jl. Its first home, an S3 bucket of
+            # MetaMind's, is closed; this is one of its authors' sites.
             "wikitext-2",
             (
                 tuple(
@@ -138,7 +138,7 @@ CORPORA = {
             advice="blank lines are part of this corpus: use it with --keep-empty",
         ),
         Corpus(
-            # The archive's hash is the one TensorFlow's lm1b scripts check. Shard 0 of 50 of the
+            # The archive's hash is the one Lingvo's download_lm1b.py checks. Shard 0 of 50 of the
             # held-out text is the test text of the literature (6,075 sentences); another shard
             # serves for validation.
             "billion",
