@@ -114,7 +114,7 @@ def _pieces(tensor: Tensor) -> Iterator[memoryview]:
     count = max(1, _PIECE // tensor.element_size())
     for start in range(0, len(flat), count):
         piece = flat[start : start + count].cpu().contiguous().view(torch.uint8)
-        yield memoryview(piece.numpy())
+        yield piece.numpy().data
 
 
 def _verify(path: Path) -> None:

@@ -34,10 +34,11 @@ class Output:
 
 def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None = None) -> T:
     """The options of a verb; wrong usage ends the program with status 2."""
-    return tyro.cli(
+    options: T = tyro.cli(
         cls,
         prog=f"blackout {verb}",
         args=list(arguments),
-        default=default,
+        default=default,  # type: ignore[arg-type]
         config=(tyro.conf.OmitArgPrefixes,),
     )
+    return options
