@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -38,8 +38,8 @@ class EvalOptions:
     """Read invalid UTF-8 as U+FFFD; by default as in training."""
     threads: int = 0
     """CPU threads; 0 for all cores."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
     output: Output = field(default_factory=Output)
 
 
@@ -64,7 +64,10 @@ def main(arguments: Sequence[str]) -> None:
             dump = None
             if options.probs is not None:
                 dump = stack.enter_context(_open_for_writing(options.probs))
-            result = evaluate(model, shard, dump=dump)
+            try:
+                result = evaluate(model, shard, dump=dump)
+            except OSError as error:
+                raise UserError(f"{options.probs}: cannot be written: {error.strerror}") from None
     output.say(f"perplexity      {result.perplexity:.2f}")
     output.say(f"  without <unk> {result.perplexity_without_unk:.2f}")
     output.say(
