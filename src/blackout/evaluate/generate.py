@@ -29,6 +29,8 @@ def generate(
     for name, value in (("temperature", temperature), ("top-k", top_k), ("words", words)):
         if not 0 <= value < math.inf:
             raise UserError(f"{name} is {value}, must be 0 or more")
+    if not 0 <= seed < 2**63:
+        raise UserError(f"seed is {seed}, must be 0 or more and below 2**63")
     assert model.vocab is not None
     generator = torch.Generator().manual_seed(seed)
     device = model.embedding.weight.device
