@@ -6,6 +6,7 @@ import dataclasses
 import os
 import random
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,16 @@ class Lab:
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return Lab(tmp_path_factory.mktemp("lab"))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Threads cost more than they bring where everything is this small.
+
+    A test that is about threads asks for its own number.
+    """
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 class Child:

@@ -44,15 +44,6 @@ def shard(request, tmp_path):
     return make_shard(tmp_path, keep_empty=request.param)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Threads cost more than they bring where everything is this small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def network(dtype=torch.float64, loss="blackout", **model):
     config = Config.from_dict(
         {

@@ -14,15 +14,6 @@ V, T, B, H = 11, 13, 3, 5
 CELLS = ["sigmoid", "tanh", "relu", "lstm", "gru"]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Threads cost more than they bring where everything is this small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def network(**model):
     config = Config.from_dict(
         {"model": {"hidden": H, "init_range": 0.9, **model}, "loss": {"loss": "full"}}
