@@ -127,6 +127,13 @@ def _one_thread() -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _no_report(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny runs go without report.html: it takes longer than they do and has its own tests."""
+    if "lab" in request.fixturenames:
+        monkeypatch.setattr("blackout.train.loop.write_report", lambda out: None)
+
+
 class Child:
     """A forked process that runs a function: it needs no second import of PyTorch.
 
