@@ -10,7 +10,7 @@ from typing import IO
 
 from blackout.errors import UserError
 
-__all__ = ["replacing"]
+__all__ = ["make_folder", "remove_leftovers", "replacing"]
 
 
 @contextmanager
@@ -29,6 +29,7 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
     """
     path = Path(path)
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    remove_leftovers(path)
     try:
         try:
             with open(aside, "w+b") as file:
@@ -43,6 +44,35 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         _sync_folder(path.parent)
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder and those above it, where they are missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot make this folder: {error.strerror}") from None
+
+
+def remove_leftovers(path: Path) -> None:
+    """Deletes what processes left aside that were killed while they wrote ``path``."""
+    prefix, suffix = f".{path.name}.", ".partial"
+    with suppress(OSError):
+        for name in os.listdir(path.parent):
+            owner = name[len(prefix) : -len(suffix)]
+            ours = name.startswith(prefix) and name.endswith(suffix) and owner.isdecimal()
+            if ours and not _is_running(int(owner)):
+                os.unlink(path.with_name(name))
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it belongs to somebody else, or there is no telling
+        return True
+    return process != os.getpid()  # what is ours from before now is of an earlier namesake
 
 
 def _sync_folder(folder: Path) -> None:

@@ -90,7 +90,7 @@ class ModelConfig:
         _check(self.layers >= 1, "layers", self.layers, "at least 1")
         _check(self.projection >= 0, "projection", self.projection, "0 or more")
         _check(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
-        _check(self.init_range > 0, "init_range", self.init_range, "above 0")
+        _check(0 < self.init_range < math.inf, "init_range", self.init_range, "above 0")
 
 
 @dataclass(frozen=True)
@@ -145,12 +145,12 @@ class OptimConfig:
     """Largest global norm of a gradient; 0 for no limit."""
 
     def __post_init__(self) -> None:
-        _check(self.lr > 0, "lr", self.lr, "above 0")
+        _check(0 < self.lr < math.inf, "lr", self.lr, "above 0")
         _check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "above 0 and at most 1")
         _check(0 < self.lr_cut <= 1, "lr_cut", self.lr_cut, "above 0 and at most 1")
         _check(0 <= self.beta < 1, "beta", self.beta, "at least 0 and below 1")
-        _check(self.damping >= 0, "damping", self.damping, "0 or more")
-        _check(self.clip >= 0, "clip", self.clip, "0 or more")
+        _check(0 <= self.damping < math.inf, "damping", self.damping, "0 or more")
+        _check(0 <= self.clip < math.inf, "clip", self.clip, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class RunConfig:
         _check(self.batch >= 1, "batch", self.batch, "at least 1")
         _check(self.bptt >= 1, "bptt", self.bptt, "at least 1")
         _check(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        _check(self.seed >= 0, "seed", self.seed, "0 or more")
+        _check(0 <= self.seed < 2**63, "seed", self.seed, "0 or more and below 2**63")
         _check(self.threads >= 0, "threads", self.threads, "0 or more")
         _check(
             self.checkpoint_minutes > 0, "checkpoint_minutes", self.checkpoint_minutes, "above 0"

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from blackout.atomic import replacing
+from blackout.atomic import remove_leftovers, replacing
 from blackout.errors import UserError
 
 _PIECE = 1 << 24  # bytes moved at a time
@@ -37,6 +37,7 @@ _DTYPES = {
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Writes tensors and text fields as one checksummed safetensors file."""
     header = _header(tensors, metadata)
+    remove_leftovers(path)  # they take up space
     _require_space(path, len(header) + sum(_size(t) for t in tensors.values()))
     digest = hashlib.sha256(header)
     with replacing(path) as file:
@@ -50,7 +51,10 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
 
 def _require_space(path: Path, needed: int) -> None:
-    free = shutil.disk_usage(path.parent).free
+    try:
+        free = shutil.disk_usage(path.parent).free
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
     if free < needed:
         raise UserError(
             f"{path}: needs {needed / 1e6:.0f} MB, the disk has {free / 1e6:.0f} MB free"
@@ -87,6 +91,17 @@ def load_tensors(path: Path, into: Mapping[str, Tensor], prefix: str = "") -> No
                 rows = max(1, _PIECE * len(tensor) // max(1, _size(tensor)))
                 for start in range(0, len(tensor), rows):
                     tensor[start : start + rows] = part[start : start + rows]
+
+
+def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of a tensor with an infinity or a NaN in it."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            continue
+        flat = tensor.detach().reshape(-1)
+        if not all(bool(piece.isfinite().all()) for piece in flat.split(_PIECE)):
+            return name
+    return None
 
 
 def _size(tensor: Tensor) -> int:

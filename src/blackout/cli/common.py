@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import tyro
+
+from blackout.plain_json import to_json
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ class Output:
     def result(self, values: Mapping[str, Any]) -> None:
         """The result for programs; only with ``--json``."""
         if self.json:
-            print(json.dumps(values), flush=True)
+            print(to_json(values), flush=True)
 
 
 def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None = None) -> T:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, Literal
 
 import tyro
 
@@ -16,6 +16,8 @@ from blackout.cli.common import Output, parse
 from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.text.corpus import encode_file
+
+_TEXT_OPTIONS = ("keep_empty", "skip_markers", "replace_invalid")
 
 
 @dataclass
@@ -30,22 +32,21 @@ class EvalOptions:
     """Write "word<TAB>log10-probability" for each word to this file."""
     last: bool = False
     """Take the weights of the newest checkpoint instead of the best."""
-    keep_empty: bool | None = None
+    keep_empty: bool = False
     """Count empty lines as empty sentences; by default as in training."""
-    skip_markers: bool | None = None
+    skip_markers: bool = False
     """Drop literal sentence marks; by default as in training."""
-    replace_invalid: bool | None = None
+    replace_invalid: bool = False
     """Read invalid UTF-8 as U+FFFD; by default as in training."""
     threads: int = 0
     """CPU threads; 0 for all cores."""
-    device: str = "auto"
-    """auto, cpu or cuda."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
     output: Output = field(default_factory=Output)
 
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(EvalOptions, "eval", arguments)
-    output = options.output
     if not options.model.is_dir():
         raise UserError(f"{options.model}: no such model folder")
 
@@ -53,17 +54,18 @@ def main(arguments: Sequence[str]) -> None:
     from blackout.models.saved import load, read_description
     from blackout.train.setup import choose_device, set_threads
 
+    config, vocab = read_description(options.model)
+    options = parse(EvalOptions, "eval", arguments, default=_as_in_training(config.text))
+    output = options.output
     set_threads(options.threads)
     device = choose_device(options.device)
-    config, vocab = read_description(options.model)
     with tempfile.TemporaryDirectory() as folder:
-        text = text_config(config.text, options)
+        text = dataclasses.replace(
+            config.text, **{name: getattr(options, name) for name in _TEXT_OPTIONS}
+        )
         shard = encode_file(options.file, vocab, text, Path(folder) / "text.shard", options.threads)
         model = load(options.model, which="last" if options.last else "best", device=str(device))
-        with contextlib.ExitStack() as stack:
-            dump = None
-            if options.probs is not None:
-                dump = stack.enter_context(_open_for_writing(options.probs))
+        with _open_for_writing(options.probs) as dump:
             result = evaluate(model, shard, dump=dump)
     output.say(f"perplexity      {result.perplexity:.2f}")
     output.say(f"  without <unk> {result.perplexity_without_unk:.2f}")
@@ -75,15 +77,21 @@ def main(arguments: Sequence[str]) -> None:
     output.result(dataclasses.asdict(result))
 
 
-def text_config(trained: TextConfig, options: EvalOptions) -> TextConfig:
-    """How the model's training text was read, with what the command line says instead."""
-    names = ("keep_empty", "skip_markers", "replace_invalid")
-    given = {name: getattr(options, name) for name in names}
-    return dataclasses.replace(trained, **{k: v for k, v in given.items() if v is not None})
+def _as_in_training(text: TextConfig) -> EvalOptions:
+    """Options whose defaults say how the model's training text was read."""
+    read = {name: getattr(text, name) for name in _TEXT_OPTIONS}
+    return EvalOptions(model=tyro.MISSING, file=tyro.MISSING, **read)
 
 
-def _open_for_writing(path: Path):  # type: ignore[no-untyped-def]
+@contextlib.contextmanager
+def _open_for_writing(path: Path | None) -> Iterator[IO[str] | None]:
+    if path is None:
+        yield None
+        return
     try:
-        return path.open("w", encoding="utf-8")
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from None

@@ -34,6 +34,9 @@ class TrainOptions:
 def main(arguments: Sequence[str]) -> None:
     options = read_options(arguments)
     output, config = options.output, options.settings
+    if not options.resume and any((options.out / "checkpoints").glob("step-*.safetensors")):
+        # Said before the text is read: that would replace the other run's data.
+        raise UserError(f"{options.out}: holds a run already; --resume goes on with it")
     data = find_data(config, options.out)
 
     from blackout.train import train  # PyTorch comes with it

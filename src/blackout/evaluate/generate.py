@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from blackout.errors import UserError
 from blackout.models.language_model import LanguageModel
-from blackout.text.vocab import EOS, UNK
+from blackout.text.vocab import EOS, UNK, Vocab
 
 
 def generate(
@@ -19,18 +21,21 @@ def generate(
     seed: int = 1,
     allow_unknown: bool = False,
 ) -> str:
-    """``words`` words after ``prompt``; each sentence on a line of its own.
+    """``words`` words after ``prompt``, which stays as typed; each sentence on a line of its own.
 
     ``temperature``: below 1 safer, above 1 bolder, 0 always the most probable word. ``top_k``:
     choose among the k most probable words only; 0 for all. The same seed gives the same text.
     """
-    if temperature < 0 or top_k < 0 or words < 0:
-        raise UserError("temperature, top-k and words must be 0 or more")
+    for name, value in (("temperature", temperature), ("top-k", top_k), ("words", words)):
+        if not 0 <= value < math.inf:
+            raise UserError(f"{name} is {value}, must be 0 or more")
+    if not 0 <= seed < 2**63:
+        raise UserError(f"seed is {seed}, must be 0 or more and below 2**63")
     assert model.vocab is not None
     generator = torch.Generator().manual_seed(seed)
     device = model.embedding.weight.device
-    tokens = [model.vocab.id(word) for word in prompt.split()]
-    context = torch.tensor([EOS, *tokens], device=device)[:, None]
+    context = torch.tensor(_read(prompt, model.vocab), device=device)[:, None]
+    tokens = []
     state = model.initial_state(1)
     model.eval()
     with torch.no_grad():
@@ -42,15 +47,37 @@ def generate(
             token = _choose(scores, temperature, top_k, generator)
             tokens.append(token)
             context = torch.tensor([[token]], device=device)
-    text = " ".join("\n" if t == EOS else model.vocab.word(t) for t in tokens)
-    return text.replace(" \n ", "\n").replace(" \n", "\n").replace("\n ", "\n").strip()
+    return _write(prompt, tokens, model.vocab)
+
+
+def _read(prompt: str, vocab: Vocab) -> list[int]:
+    """The words of the prompt; the end of each of its lines but the last is a sentence end."""
+    *lines, last = prompt.split("\n")
+    tokens = [EOS]
+    for line in lines:
+        words = vocab.ids(line.split())
+        tokens += [*words, EOS] if words else []
+    return tokens + vocab.ids(last.split())
+
+
+def _write(prompt: str, tokens: list[int], vocab: Vocab) -> str:
+    """The prompt with the words behind it, a line break for each sentence end."""
+    pieces = [prompt]
+    for token in tokens:
+        begins_line = not pieces[-1] or pieces[-1][-1].isspace()
+        word = "\n" if token == EOS else vocab.word(token)
+        pieces.append(word if begins_line or token == EOS else f" {word}")
+    text = "".join(pieces).rstrip("\n")
+    return text if prompt else text.lstrip("\n")
 
 
 def _choose(
     scores: torch.Tensor, temperature: float, top_k: int, generator: torch.Generator
 ) -> int:
-    if temperature == 0:
+    if temperature == 0 or top_k == 1:
         return int(scores.argmax())
     if 0 < top_k < len(scores):
-        scores = scores.masked_fill(scores < scores.topk(top_k).values[-1], -torch.inf)
-    return int(torch.multinomial((scores / temperature).softmax(-1), 1, generator=generator))
+        best = scores.topk(top_k)
+        scores = torch.full_like(scores, -torch.inf).scatter(0, best.indices, best.values)
+    scores = (scores - scores.max()) / temperature  # the best stays 0 however cold it is
+    return int(torch.multinomial(scores.softmax(-1), 1, generator=generator))

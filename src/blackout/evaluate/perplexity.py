@@ -87,19 +87,22 @@ def log_probabilities(
     try:
         with torch.no_grad():
             if model.config.context == "stream":
-                yield from _score_stream(model, shard)
+                yield from _score_stream(model, shard.tokens)
             else:
                 yield from _score_sentences(model, shard)
     finally:
         model.train(was_training)
 
 
-def _score_stream(model: LanguageModel, shard: Shard) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _score_stream(
+    model: LanguageModel, text: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """One word after another, in pieces of time steps: any length in the same memory."""
     device = model.embedding.weight.device
     state = model.initial_state(1)
     previous = np.array([EOS], dtype=np.int64)
-    for start in range(0, len(shard.tokens), _STREAM_STEPS):
-        tokens = shard.tokens[start : start + _STREAM_STEPS].astype(np.int64)
+    for start in range(0, len(text), _STREAM_STEPS):
+        tokens = text[start : start + _STREAM_STEPS].astype(np.int64)
         inputs = np.concatenate([previous, tokens[:-1]])
         hidden, state = model(torch.from_numpy(inputs)[:, None].to(device), state)
         targets = torch.from_numpy(tokens).to(device)
@@ -109,8 +112,11 @@ def _score_stream(model: LanguageModel, shard: Shard) -> Iterator[tuple[np.ndarr
 
 def _score_sentences(model: LanguageModel, shard: Shard) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for first, last in _sentence_chunks(shard.offsets):
-        start = int(shard.offsets[first])
-        tokens = shard.tokens[start : int(shard.offsets[last])].astype(np.int64)
+        start, end = int(shard.offsets[first]), int(shard.offsets[last])
+        if end - start > _CHUNK:  # a single sentence
+            yield from _score_stream(model, shard.tokens[start:end])
+            continue
+        tokens = shard.tokens[start:end].astype(np.int64)
         offsets = shard.offsets[first : last + 1].astype(np.int64) - start
         scores = np.empty(len(tokens), dtype=np.float64)
         lengths = np.diff(offsets)
@@ -126,7 +132,7 @@ def _sentence_chunks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
     """Ranges of sentences with about _CHUNK tokens, at least one sentence each."""
     first, sentences = 0, len(offsets) - 1
     while first < sentences:
-        limit = int(offsets[first]) + _CHUNK
+        limit = offsets[first] + offsets.dtype.type(_CHUNK)  # another type would copy them all
         last = max(first + 1, int(np.searchsorted(offsets, limit, side="right")) - 1)
         yield first, last
         first = last

@@ -6,9 +6,10 @@ ones. Loading runs no code of the folder's author: there is no pickle in it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -29,8 +30,15 @@ def describe_model(folder: Path, config: Config, vocab: Vocab) -> None:
     vocab.save(folder / "vocab.txt")
     settings = {table: values for table, values in config.to_dict().items() if table != "data"}
     description = {"format": FORMAT, "vocab_hash": vocab.hash, "config": settings}
+    description["sha256"] = _description_hash(description)
     with replacing(folder / "config.json") as file:
         file.write(json.dumps(description, indent=1).encode() + b"\n")
+
+
+def _description_hash(description: dict[str, Any]) -> str:
+    """A checksum of all fields but the checksum: one digit of a setting changes the model."""
+    rest = {key: value for key, value in description.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def save_weights(folder: Path, model: LanguageModel, vocab: Vocab) -> None:
@@ -50,9 +58,12 @@ def load(
     path, prefix = folder / WEIGHTS, ""
     if which == "last":
         path, prefix = newest_checkpoint(folder), MODEL_PREFIX
+    elif not path.is_file():
+        raise UserError(f"{folder}: not a model folder: it has no {WEIGHTS}")
     if read_metadata(path).get("vocab_hash") != vocab.hash:
         raise UserError(f"{path}: was trained with another vocabulary than {folder / 'vocab.txt'}")
-    model = new_model(config, vocab)
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not ours to reset
+        model = new_model(config, vocab)
     load_tensors(path, model.state_dict(), prefix)
     return model.to(torch.device(device)).eval()
 
@@ -77,11 +88,15 @@ def read_description(folder: Path) -> tuple[Config, Vocab]:
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
         found, vocab_hash = description["format"], description["vocab_hash"]
-        settings = description["config"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: damaged: {error}") from None
+        settings, stated = description["config"], description["sha256"]
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UserError(f"{path}: damaged: it is not a model's description") from None
     if found != FORMAT:
         raise UserError(f"{path}: has format {found}, this version reads format {FORMAT}")
+    if stated != _description_hash(description):
+        raise UserError(f"{path}: damaged: its checksum does not fit its content")
     vocab = Vocab.load(folder / "vocab.txt")
     if vocab.hash != vocab_hash:
         raise UserError(f"{folder / 'vocab.txt'}: is not the vocabulary that {path} names")

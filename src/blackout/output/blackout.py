@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch  # noqa: F401  (the example above)
 
-from blackout.output.layer import SampledOutputLayer
+from blackout.output.layer import SampledOutputLayer, require_one_of
 
 
 class BlackOut(SampledOutputLayer):
@@ -35,6 +35,7 @@ class BlackOut(SampledOutputLayer):
         **options: Any,
     ) -> None:
         super().__init__(in_features, n_classes, samples, **options)
+        require_one_of("negatives", negatives, ("softmax", "nce"))
         self.negatives = negatives
         self.discriminative = discriminative
 

@@ -8,7 +8,8 @@ it is the exact log-probability, whatever the training loss.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +52,7 @@ class OutputLayer(nn.Module):
         super().__init__()
         if n_classes < 2:
             raise UserError(f"n_classes is {n_classes}, must be at least 2")
+        require_one_of("precision", precision, PRODUCT_DTYPES)
         self.in_features = in_features
         self.n_classes = n_classes
         self.sparse = sparse
@@ -172,6 +174,7 @@ class SampledOutputLayer(OutputLayer):
         )
         if samples < 1:
             raise UserError(f"samples is {samples}, must be at least 1")
+        require_one_of("sharing", sharing, get_args(Sharing))
         if counts is None:
             counts = torch.ones(n_classes)
         elif len(counts) != n_classes:
@@ -214,6 +217,12 @@ class SampledOutputLayer(OutputLayer):
     def objective_name(self) -> str:
         """Which of :data:`blackout.ops.reference.OBJECTIVES` is trained."""
         raise NotImplementedError  # each loss is one subclass
+
+
+def require_one_of(name: str, value: object, known: Iterable[str]) -> None:
+    """Refuses an option that is none of those known."""
+    if value not in (names := list(known)):
+        raise UserError(f"{name} is {value!r}, must be one of {', '.join(names)}")
 
 
 def group(hidden: Tensor, target: Tensor, sharing: Sharing) -> tuple[Tensor, Tensor]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from blackout.errors import UserError
 from blackout.output.layer import SampledOutputLayer
 
 
@@ -29,8 +31,10 @@ class NCE(SampledOutputLayer):
         self.log_z: nn.Parameter | float
         if log_z == "learned":
             self.log_z = nn.Parameter(torch.zeros(()))
-        else:
+        elif isinstance(log_z, float | int) and math.isfinite(log_z):
             self.log_z = float(log_z)
+        else:
+            raise UserError(f'log_z is {log_z!r}, must be a number or "learned"')
 
     def log_normaliser(self) -> Tensor | float:
         return self.log_z

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from blackout.atomic import make_folder
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.models.language_model import LanguageModel
@@ -63,7 +64,8 @@ class Checkpoints:
         self, position: Position, model: LanguageModel, optimizer: RMSProp, state: Tensor
     ) -> Path:
         """Writes a checkpoint, then deletes the older ones."""
-        self.folder.mkdir(exist_ok=True)
+        make_folder(self.folder)
+        self._remove_leftovers()
         path = self.folder / f"step-{position.step:012d}.safetensors"
         metadata = {
             "position": json.dumps(position.__dict__),
@@ -71,12 +73,18 @@ class Checkpoints:
             "vocab_hash": self.vocab_hash,
         }
         save_tensors(path, _tensors(model, optimizer, state, random_states(state)), metadata)
-        for old in self.folder.glob("step-*.safetensors"):
-            if old != path:
-                old.unlink()
-        for leftover in self.folder.glob(".*.partial"):  # of a process that was killed
-            leftover.unlink()
+        self._remove_older(path)
         return path
+
+    def _remove_older(self, newest: Path) -> None:
+        for path in self.folder.glob("step-*.safetensors"):
+            if path < newest:
+                path.unlink()
+
+    def _remove_leftovers(self) -> None:
+        """Deletes half a checkpoint of a process that was killed: it takes up space."""
+        for path in self.folder.glob(".step-*.partial"):
+            path.unlink()
 
     def exists(self) -> bool:
         return any(self.folder.glob("step-*.safetensors"))
@@ -84,7 +92,12 @@ class Checkpoints:
     def restore(self, model: LanguageModel, optimizer: RMSProp, state: Tensor) -> Position:
         """Fills model, optimiser, state and random generators from the newest checkpoint."""
         path = newest_checkpoint(self.run_folder)
-        fields = read_metadata(path)
+        try:
+            fields = read_metadata(path)
+        except UserError as error:
+            raise UserError(
+                f"{error}; put back a copy of it, or delete it to begin the run again"
+            ) from None
         try:
             position = Position(**json.loads(fields["position"]))
             saved_config = json.loads(fields["config"])
@@ -98,6 +111,8 @@ class Checkpoints:
         torch.set_rng_state(generators["cpu"])
         if "cuda" in generators:
             torch.cuda.set_rng_state(generators["cuda"], state.device)
+        self._remove_leftovers()
+        self._remove_older(path)  # a process killed right after saving did not come to that
         return position
 
     def _check_same_run(self, path: Path, saved: dict[str, Any], vocab_hash: str) -> None:

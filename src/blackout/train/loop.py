@@ -19,14 +19,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import torch
 
+from blackout.atomic import make_folder, remove_leftovers, replacing
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.evaluate.perplexity import Perplexity, evaluate
-from blackout.models.saved import describe_model, load, new_model, save_weights
+from blackout.models.saved import WEIGHTS, describe_model, load, new_model, save_weights
 from blackout.optim import Schedule
+from blackout.storage import first_non_finite
 from blackout.text.prepared import Prepared
 from blackout.text.streams import Block, Streams
 from blackout.train.checkpoint import Checkpoints, Position
@@ -34,6 +37,8 @@ from blackout.train.metrics import Metrics
 from blackout.train.progress import Progress, speed
 from blackout.train.report import write_report
 from blackout.train.setup import build_optimizer, choose_device, set_threads
+
+RUN_FILE = "run.toml"
 
 
 @dataclass(frozen=True)
@@ -87,12 +92,18 @@ class Trainer:
     def _begin(self) -> Position:
         if self.checkpoints.exists():
             raise UserError(f"{self.out}: holds a run already; --resume goes on with it")
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder(self.out)
         describe_model(self.out, self.config, self.data.vocab)
-        (self.out / "run.toml").write_text(self.config.to_toml(), encoding="utf-8")
+        with replacing(self.out / RUN_FILE) as file:
+            file.write(self.config.to_toml().encode())
         return Position()
 
     def _resume(self) -> Position:
+        if not (self.out / RUN_FILE).is_file():
+            raise UserError(f"{self.out}: no run to resume: it has no {RUN_FILE}")
+        if not self.checkpoints.exists():  # killed before its first checkpoint
+            return self._begin()
+        remove_leftovers(self.out / WEIGHTS)
         position = self.checkpoints.restore(self.model, self.optimizer, self.state)
         self.schedule = Schedule(**position.schedule)
         return position
@@ -180,6 +191,7 @@ class Trainer:
         position = self.position
         self.progress.validation_begins()
         valid = evaluate(self.model, self.valid)
+        self._require_finite(valid.perplexity, "validation perplexity")
         lr = self.schedule.lr
         is_best = self.schedule.after_epoch(valid.perplexity)
         if is_best:
@@ -229,19 +241,23 @@ class Trainer:
         return time.monotonic() - self.saved_at > 60 * self.config.run.checkpoint_minutes
 
     def _save(self) -> None:
+        if (name := first_non_finite(self.model.state_dict())) is not None:
+            self._stop_as_not_finite(f"a weight of {name} is not finite")
         self.position.schedule = dataclasses.asdict(self.schedule)
         self.position.metrics_bytes = self.metrics.size
         self.checkpoints.save(self.position, self.model, self.optimizer, self.state)
         self.saved_at = time.monotonic()
 
     def _require_finite(self, value: float, name: str) -> None:
-        if math.isfinite(value):
-            return
+        if not math.isfinite(value):
+            self._stop_as_not_finite(f"the {name} is {value}")
+
+    def _stop_as_not_finite(self, finding: str) -> NoReturn:
         kept = "no checkpoint was saved yet"
         if self.checkpoints.exists():
             kept = "the last checkpoint is intact"
         raise UserError(
-            f"the {name} is {value} at step {self.position.step + 1}; {kept}; "
+            f"{finding} after {self.position.step} blocks; {kept}; "
             f"try a smaller --lr (now {self.schedule.lr:g}) or --clip"
         )
 

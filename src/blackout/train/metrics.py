@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from blackout.errors import UserError
+from blackout.plain_json import to_json
 
 
 class Metrics:
@@ -19,25 +21,33 @@ class Metrics:
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
-        try:
+        self._path = path
+        with self._naming_the_file():
             self._file = path.open("ab")
             self._file.truncate(min(keep, self._file.seek(0, os.SEEK_END)))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
 
     def write(self, event: str, **values: Any) -> None:
         """One line, on disk before the next checkpoint speaks of it."""
-        self._file.write(json.dumps({"event": event, **values}).encode() + b"\n")
-        self._file.flush()
+        with self._naming_the_file():
+            self._file.write(to_json({"event": event, **values}).encode() + b"\n")
+            self._file.flush()
 
     @property
     def size(self) -> int:
         """Bytes written so far, safe on disk."""
-        os.fsync(self._file.fileno())
-        return self._file.seek(0, os.SEEK_END)
+        with self._naming_the_file():
+            os.fsync(self._file.fileno())
+            return self._file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
         self._file.close()
+
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"{self._path}: cannot be written: {error.strerror}") from error
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
@@ -45,6 +55,9 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
-                yield json.loads(line)
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    raise UserError(f"{path}: line {number}: damaged: {error}") from None

@@ -18,6 +18,8 @@ from blackout.output.layer import SampledOutputLayer
 
 def set_threads(threads: int) -> int:
     """Lets PyTorch use this many CPU threads; 0 for all cores. Gives the number."""
+    if threads < 0:
+        raise UserError(f"threads is {threads}, must be 0 or more")
     threads = threads or os.cpu_count() or 1
     torch.set_num_threads(threads)
     return threads
