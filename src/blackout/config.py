@@ -1,6 +1,6 @@
 """Every setting of a run, as frozen dataclasses: one per part, TOML in and out.
 
-A run is described by one :class:`Config`. Its five parts are the five tables of ``run.toml``;
+A run is described by one :class:`Config`. Its parts are the tables of ``run.toml``;
 the command line has the same names as flat options. An unknown key, a value of the wrong type
 and a value out of range are errors that name the key.
 
@@ -27,6 +27,20 @@ from blackout.errors import UserError
 
 Loss = Literal["blackout", "nce", "sampled", "full"]
 Cell = Literal["sigmoid", "tanh", "relu", "lstm", "gru"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the text is: three files, or a folder that ``blackout prepare`` made of them."""
+
+    train: str | None = None
+    """Text to train on, one sentence a line."""
+    valid: str | None = None
+    """Text that decides the learning rate and the best model."""
+    test: str | None = None
+    """Text for the final perplexity."""
+    prepared: str | None = None
+    """Folder of blackout prepare, instead of the three files."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +191,7 @@ class RunConfig:
 class Config:
     """A whole run."""
 
+    data: DataConfig = field(default_factory=DataConfig)
     text: TextConfig = field(default_factory=TextConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)

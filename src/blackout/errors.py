@@ -3,7 +3,7 @@
 __all__ = ["UserError"]
 
 
-class UserError(ValueError):
+class UserError(Exception):
     """Something outside the program is wrong: a file, a line, an option or a number.
 
     The message names it in one line, without the reader having to know the code.

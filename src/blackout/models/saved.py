@@ -27,7 +27,8 @@ MODEL_PREFIX = "model."  # of the weights' names in a checkpoint
 def describe_model(folder: Path, config: Config, vocab: Vocab) -> None:
     """Writes what does not change while a model trains: config.json and vocab.txt."""
     vocab.save(folder / "vocab.txt")
-    description = {"format": FORMAT, "vocab_hash": vocab.hash, "config": config.to_dict()}
+    settings = {table: values for table, values in config.to_dict().items() if table != "data"}
+    description = {"format": FORMAT, "vocab_hash": vocab.hash, "config": settings}
     with replacing(folder / "config.json") as file:
         file.write(json.dumps(description, indent=1).encode() + b"\n")
 

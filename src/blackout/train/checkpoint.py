@@ -25,12 +25,7 @@ from blackout.output.layer import SampledOutputLayer
 from blackout.storage import load_tensors, read_metadata, save_tensors
 
 # A resumed run may differ in these: they do not change what is computed, only how far and where.
-MAY_CHANGE = {
-    ("run", "epochs"),
-    ("run", "checkpoint_minutes"),
-    ("run", "threads"),
-    ("run", "device"),
-}
+MAY_CHANGE = {"data", "run.epochs", "run.checkpoint_minutes", "run.threads", "run.device"}
 
 
 @dataclass
@@ -111,7 +106,7 @@ class Checkpoints:
         for table, values in json.loads(json.dumps(self.config.to_dict())).items():
             for key, value in values.items():
                 was = saved.get(table, {}).get(key)
-                if was != value and (table, key) not in MAY_CHANGE:
+                if was != value and not {table, f"{table}.{key}"} & MAY_CHANGE:
                     raise UserError(
                         f"{path}: is from another run: {table}.{key} was {was!r}, is {value!r} now"
                     )

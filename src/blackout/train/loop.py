@@ -30,7 +30,7 @@ from blackout.text.prepared import Prepared
 from blackout.text.streams import Block, Streams
 from blackout.train.checkpoint import Checkpoints, Position
 from blackout.train.metrics import Metrics
-from blackout.train.progress import Progress, SilentProgress
+from blackout.train.progress import Progress, speed
 from blackout.train.setup import build_optimizer, choose_device, set_threads
 
 
@@ -59,7 +59,7 @@ def train(
     progress: Progress | None = None,
 ) -> TrainResult:
     """Trains a model on the "train" text of ``data``, with "valid" and "test", into ``out``."""
-    return Trainer(config, data, Path(out), resume, progress or SilentProgress()).run()
+    return Trainer(config, data, Path(out), resume, progress or Progress()).run()
 
 
 class Trainer:
@@ -99,15 +99,18 @@ class Trainer:
 
     def run(self) -> TrainResult:
         position = self.position
-        with _signals() as caught:
-            while position.epoch < self.config.run.epochs:
-                self._train_epoch(caught)
-                self._end_epoch()
+        try:
+            with _signals() as caught:
+                while position.epoch < self.config.run.epochs:
+                    self._train_epoch(caught)
+                    self._end_epoch()
+        finally:
+            self.progress.close()
         test = self._test()
         return TrainResult(
             valid_perplexity=self.schedule.best,
             test=test,
-            words_per_second=position.words / max(position.seconds, 1e-9),
+            words_per_second=speed(position),
             epochs=position.epoch,
             model=self.out,
         )
@@ -138,7 +141,7 @@ class Trainer:
             position.words += block.words
             position.epoch_words += block.words
             position.epoch_loss += loss * block.words
-            self.progress.block_done(position, loss)
+            self.progress.block_done(position)
             if caught or self._checkpoint_due():
                 position.streams = streams.state()
                 self._save()
@@ -174,7 +177,6 @@ class Trainer:
         if is_best:
             save_weights(self.out, self.model, self.data.vocab)
         position.epoch += 1
-        speed = position.words / max(position.seconds, 1e-9)
         train_loss = position.epoch_loss / max(position.epoch_words, 1)
         self.metrics.write(
             "epoch",
@@ -182,7 +184,7 @@ class Trainer:
             step=position.step,
             words=position.words,
             seconds=round(position.seconds, 3),
-            words_per_second=round(speed, 1),
+            words_per_second=round(speed(position), 1),
             lr=lr,
             train_loss=train_loss,
             valid_perplexity=valid.perplexity,

@@ -5,94 +5,139 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import IO, Protocol
+from typing import IO
 
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as RichProgress
+
+from blackout.config import Config
 from blackout.train.checkpoint import Position
 
 
-class Progress(Protocol):
-    """Told by the loop what happens."""
-
-    def epoch_begins(self, epoch: int, epochs: int, words: int) -> None: ...
-    def block_done(self, position: Position, loss: float) -> None: ...
-    def validation_begins(self) -> None: ...
-    def epoch_done(
-        self, position: Position, train_loss: float, valid_perplexity: float, best: bool
-    ) -> None: ...
-
-
-class SilentProgress:
-    """Shows nothing."""
-
-    def epoch_begins(self, epoch: int, epochs: int, words: int) -> None: ...
-    def block_done(self, position: Position, loss: float) -> None: ...
-    def validation_begins(self) -> None: ...
-    def epoch_done(
-        self, position: Position, train_loss: float, valid_perplexity: float, best: bool
-    ) -> None: ...
-
-
-class LineProgress:
-    """One line an epoch, and on a terminal a line in between that renews itself.
-
-    ``perplexity_of_loss``: whether exp(loss) is a perplexity, as with the exact softmax.
-    """
-
-    def __init__(self, stream: IO[str] | None = None, *, perplexity_of_loss: bool = False) -> None:
-        self.stream = stream or sys.stderr
-        self.live = self.stream.isatty()
-        self.perplexity_of_loss = perplexity_of_loss
-        self.shown_at = 0.0
-        self.width = 0
+class Progress:
+    """Told by the loop what happens; this one shows nothing."""
 
     def epoch_begins(self, epoch: int, epochs: int, words: int) -> None:
-        self.epoch, self.epochs, self.words = epoch, epochs, words
+        """Epoch number ``epoch`` of ``epochs`` begins; it has ``words`` words."""
 
-    def block_done(self, position: Position, loss: float) -> None:
-        now = time.monotonic()
-        if now - self.shown_at < (0.2 if self.live else 30.0):
-            return
-        first = self.shown_at == 0.0
-        self.shown_at = now
-        if first and not self.live:
-            return
-        speed = position.words / max(position.seconds, 1e-9)
-        left = self.words * (self.epochs - self.epoch + 1) - position.epoch_words
-        mean = position.epoch_loss / max(position.epoch_words, 1)
-        self._show(
-            f"epoch {self.epoch}/{self.epochs}  {position.epoch_words / self.words:4.0%}  "
-            f"{self._loss(mean)}  {speed:,.0f} words/s  {duration(left / speed)} left",
-            end=not self.live,
-        )
+    def block_done(self, position: Position) -> None:
+        """A block was trained."""
 
     def validation_begins(self) -> None:
-        if self.live:
-            self._show(
-                f"epoch {self.epoch}/{self.epochs}  measuring validation perplexity", end=False
-            )
+        """The epoch's training is over."""
 
     def epoch_done(
         self, position: Position, train_loss: float, valid_perplexity: float, best: bool
     ) -> None:
-        speed = position.words / max(position.seconds, 1e-9)
-        self._show(
-            f"epoch {position.epoch}/{self.epochs}  {self._loss(train_loss)}  "
+        """The epoch is over."""
+
+    def close(self) -> None:
+        """The run is over, whatever the way."""
+
+
+class LineProgress(Progress):
+    """One line an epoch, and one every half minute in between.
+
+    ``exact``: the loss is that of the exact softmax, so that exp(loss) is a perplexity.
+    """
+
+    interval = 30.0
+
+    def __init__(self, stream: IO[str], exact: bool) -> None:
+        self.stream = stream
+        self.exact = exact
+        self.shown_at = time.monotonic()
+        self.epoch = self.epochs = self.words = 0
+
+    def epoch_begins(self, epoch: int, epochs: int, words: int) -> None:
+        self.epoch, self.epochs, self.words = epoch, epochs, words
+
+    def block_done(self, position: Position) -> None:
+        now = time.monotonic()
+        if now - self.shown_at >= self.interval:
+            self.shown_at = now
+            self.show_running(position)
+
+    def show_running(self, position: Position) -> None:
+        share = position.epoch_words / self.words
+        self.write(f"{self.label()}  {share:4.0%}  {self.figures(position)}")
+
+    def epoch_done(
+        self, position: Position, train_loss: float, valid_perplexity: float, best: bool
+    ) -> None:
+        self.shown_at = time.monotonic()
+        self.write(
+            f"{self.label()}  {self.loss(train_loss)}  "
             f"validation perplexity {valid_perplexity:.2f}{' (best)' if best else ''}  "
-            f"{speed:,.0f} words/s",
-            end=True,
+            f"{speed(position):,.0f} words/s"
         )
 
-    def _loss(self, loss: float) -> str:
-        if self.perplexity_of_loss and loss < 100:
-            return f"training loss {loss:.4f} (perplexity {math.exp(loss):.1f})"
-        return f"training loss {loss:.4f}"
+    def write(self, line: str) -> None:
+        print(line, file=self.stream, flush=True)
 
-    def _show(self, line: str, end: bool) -> None:
-        start = "\r" if self.live else ""
-        padding = " " * max(0, self.width - len(line))
-        self.stream.write(f"{start}{line}{padding}" + ("\n" if end else ""))
-        self.stream.flush()
-        self.width = 0 if end else len(line)
+    def label(self) -> str:
+        return f"epoch {self.epoch}/{self.epochs}"
+
+    def figures(self, position: Position) -> str:
+        """Loss, speed and time left."""
+        left = self.words * (self.epochs - self.epoch + 1) - position.epoch_words
+        mean = position.epoch_loss / max(position.epoch_words, 1)
+        rate = speed(position)
+        return f"{self.loss(mean)}  {rate:,.0f} words/s  {duration(left / rate)} left"
+
+    def loss(self, loss: float) -> str:
+        text = f"training loss {loss:.4f}"
+        return f"{text} (perplexity {math.exp(loss):.1f})" if self.exact and loss < 100 else text
+
+
+class BarProgress(LineProgress):
+    """The same lines with a live bar below them, for terminals."""
+
+    interval = 0.2
+
+    def __init__(self, stream: IO[str], exact: bool) -> None:
+        super().__init__(stream, exact)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(30),
+            TextColumn("{task.fields[about]}"),
+        )
+        self.bar = RichProgress(*columns, console=Console(file=stream), transient=True)
+        self.task: TaskID | None = None
+
+    def epoch_begins(self, epoch: int, epochs: int, words: int) -> None:
+        super().epoch_begins(epoch, epochs, words)
+        if self.task is not None:
+            self.bar.remove_task(self.task)
+        self.bar.start()
+        self.task = self.bar.add_task(self.label(), total=words, about="")
+
+    def show_running(self, position: Position) -> None:
+        assert self.task is not None
+        self.bar.update(self.task, completed=position.epoch_words, about=self.figures(position))
+
+    def validation_begins(self) -> None:
+        assert self.task is not None
+        self.bar.update(self.task, completed=self.words, about="measuring validation perplexity")
+
+    def write(self, line: str) -> None:
+        self.bar.console.print(line, highlight=False)
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+def make_progress(config: Config, stream: IO[str] | None = None) -> Progress:
+    """The progress display that suits where it is shown, by default standard error."""
+    stream = stream or sys.stderr
+    kind = BarProgress if stream.isatty() else LineProgress
+    return kind(stream, exact=config.loss.loss == "full")
+
+
+def speed(position: Position) -> float:
+    """Training words a second so far."""
+    return position.words / max(position.seconds, 1e-9)
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,1 @@
+"""The command ``blackout``: a small root, one file for each verb."""

@@ -1,0 +1,74 @@
+"""The root of the command line: finds the verb, loads its file, and turns errors into one line.
+
+Nothing heavy is imported before the verb is known: ``blackout --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from blackout.errors import UserError
+
+# verb → (module with a function ``main(arguments)``, what it does)
+VERBS = {
+    "demo": ("blackout.cli.demo", "train on text that ships with Python and compare losses"),
+    "train": ("blackout.cli.train", "train a language model"),
+    "eval": ("blackout.cli.eval", "exact perplexity of a text"),
+    "generate": ("blackout.cli.generate", "text from a model"),
+    "prepare": ("blackout.cli.prepare", "vocabulary and token shards, once for many runs"),
+}
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs a command line; gives the exit status: 0 done, 1 failed, 2 wrong usage."""
+    verb, rest = split_verb(arguments)
+    if verb is None:
+        wants_help = bool(arguments) and arguments[0] in ("-h", "--help")
+        print(usage(), file=sys.stdout if wants_help or not arguments else sys.stderr)
+        if arguments and not wants_help:
+            print(f"blackout: unknown verb {arguments[0]!r}", file=sys.stderr)
+        return 0 if wants_help else 2
+    try:
+        importlib.import_module(VERBS[verb][0]).main(rest)
+    except UserError as error:
+        if "--debug" in rest:
+            raise
+        print(f"blackout {verb}: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"blackout {verb}: interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if "--debug" in rest:
+            raise
+        kind = type(error).__name__
+        text = " ".join(str(error).split())
+        print(f"blackout {verb}: {kind}: {text} (--debug shows where)", file=sys.stderr)
+        return 1
+    return 0
+
+
+def split_verb(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The verb, of one word or two, and what follows it."""
+    for words in (2, 1):
+        verb = " ".join(arguments[:words])
+        if verb in VERBS:
+            return verb, list(arguments[words:])
+    return None, []
+
+
+def usage() -> str:
+    lines = ["usage: blackout VERB [options]; blackout VERB --help tells more", ""]
+    lines += [f"  {verb:<12} {about}" for verb, (_, about) in VERBS.items()]
+    return "\n".join(lines)

@@ -1,0 +1,92 @@
+"""``blackout train``: a text file in, a language model and its exact perplexity out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tyro
+
+from blackout.cli.common import Output, parse
+from blackout.config import Config, DataConfig
+from blackout.errors import UserError
+from blackout.text.prepared import Prepared, open_prepared, prepare
+
+
+@dataclass
+class TrainOptions:
+    """Train a language model: blackout train --train FILE --valid FILE [--test FILE] --out DIR
+
+    A stopped or killed run goes on with: blackout train --out DIR --resume
+    """
+
+    out: Path
+    """Folder of the run: model, metrics, checkpoints, report."""
+    resume: bool = False
+    """Go on with the run in --out, with its settings."""
+    config: Path | None = None
+    """Settings from a TOML file, such as the run.toml of another run; options here win over it."""
+    settings: Config = field(default_factory=Config)
+    output: Output = field(default_factory=Output)
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = read_options(arguments)
+    output, config = options.output, options.settings
+    data = find_data(config, options.out)
+
+    from blackout.train import train  # PyTorch comes with it
+    from blackout.train.progress import make_progress
+
+    result = train(config, data, options.out, resume=options.resume, progress=make_progress(config))
+    test = result.test
+    output.say(f"validation perplexity  {result.valid_perplexity:.2f}")
+    if test is not None:
+        output.say(f"test perplexity        {test.perplexity:.2f}")
+        output.say(f"  without <unk>        {test.perplexity_without_unk:.2f}")
+    output.say(f"training speed         {result.words_per_second:,.0f} words/s")
+    output.say(f"model                  {result.model}")
+    output.say(f"report                 {result.model / 'report.html'}")
+    output.result(
+        {
+            "valid_perplexity": result.valid_perplexity,
+            "test_perplexity": test.perplexity if test else None,
+            "test_perplexity_without_unk": test.perplexity_without_unk if test else None,
+            "words_per_second": result.words_per_second,
+            "epochs": result.epochs,
+            "model": str(result.model),
+            "report": str(result.model / "report.html"),
+        }
+    )
+
+
+def read_options(arguments: Sequence[str]) -> TrainOptions:
+    """Command line over config file over defaults; --resume takes the run's own config file."""
+    plain = parse(TrainOptions, "train", arguments)
+    path = plain.config or (plain.out / "run.toml" if plain.resume else None)
+    if path is None:
+        return plain
+    if plain.resume and plain.config is None and not path.is_file():
+        raise UserError(f"{plain.out}: no run to resume: it has no run.toml")
+    default = TrainOptions(out=tyro.MISSING, settings=Config.from_file(path))
+    return parse(TrainOptions, "train", arguments, default)
+
+
+def find_data(config: Config, out: Path) -> Prepared:
+    """The text of a run: a prepared folder, or files that are prepared inside the run folder."""
+    data: DataConfig = config.data
+    if data.prepared:
+        if data.train or data.valid or data.test:
+            raise UserError("--prepared stands instead of --train, --valid and --test, not beside")
+        return open_prepared(data.prepared)
+    if not data.train or not data.valid:
+        raise UserError("--train and --valid name the text, or --prepared a prepared folder")
+    return prepare(
+        data.train,
+        out / "data",
+        config.text,
+        valid=data.valid,
+        test=data.test,
+        threads=config.run.threads,
+    )
