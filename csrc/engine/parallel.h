@@ -18,7 +18,7 @@ void run_tasks(int tasks, int threads, TaskFunction function, void *context);
 // "openmp" when the pool is borrowed, else "own".
 const char *pool_name();
 
-template <class F> void parallel(int tasks, int threads, F &&body) {
+template <class F> void parallel(int tasks, int threads, F &body) {
   run_tasks(
       tasks, threads, [](void *context, int task) { (*static_cast<F *>(context))(task); }, &body);
 }
