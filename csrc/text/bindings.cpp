@@ -98,7 +98,8 @@ struct BoundStreams {
   StreamFiller filler;
 
   TokenText text() const {
-    return {tokens.data(), offsets.data(), offsets.size() - 1, order ? order->data() : nullptr};
+    return {tokens.data(), tokens.size(), offsets.data(), offsets.size() - 1,
+            order ? order->data() : nullptr};
   }
 };
 
@@ -110,7 +111,7 @@ void bind_streams(nb::module_ &m) {
                           uint64_t bptt) {
         if (offsets.size() == 0 || (order && order->size() + 1 != offsets.size()))
           throw std::invalid_argument("offsets and order do not fit");
-        const TokenText text{tokens.data(), offsets.data(), offsets.size() - 1,
+        const TokenText text{tokens.data(), tokens.size(), offsets.data(), offsets.size() - 1,
                              order ? order->data() : nullptr};
         new (self) BoundStreams{tokens, offsets, order, batch, bptt,
                                 StreamFiller(text, batch, bptt)};

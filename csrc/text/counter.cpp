@@ -11,25 +11,43 @@ void add(WordTable &to, const WordTable &from) {
   });
 }
 
+// Sixteen bytes of a word as two numbers that compare like the bytes: settles nearly every tie
+// of two counts without a look at the words themselves.
+struct Ranked {
+  uint64_t count, first, second;
+  const WordTable::Slot *slot;
+};
+
+uint64_t big_endian(std::string_view bytes, size_t from) {
+  uint64_t x = 0;
+  for (size_t i = from; i < from + 8; ++i)
+    x = x << 8 | (i < bytes.size() ? static_cast<uint8_t>(bytes[i]) : 0);
+  return x;
+}
+
 CountedWords sorted(const WordTable &table) {
-  std::vector<const WordTable::Slot *> slots;
-  slots.reserve(table.size());
+  std::vector<Ranked> ranked;
+  ranked.reserve(table.size());
   size_t bytes = 0;
   table.each([&](const WordTable::Slot &slot) {
-    slots.push_back(&slot);
-    bytes += slot.size + 1;
+    const std::string_view word = table.word(slot);
+    ranked.push_back({slot.value, big_endian(word, 0), big_endian(word, 8), &slot});
+    bytes += word.size() + 1;
   });
-  std::sort(slots.begin(), slots.end(), [&](const auto *a, const auto *b) {
-    return a->value != b->value ? a->value > b->value : table.word(*a) < table.word(*b);
+  std::sort(ranked.begin(), ranked.end(), [&](const Ranked &a, const Ranked &b) {
+    if (a.count != b.count) return a.count > b.count;
+    if (a.first != b.first) return a.first < b.first;
+    if (a.second != b.second) return a.second < b.second;
+    return table.word(*a.slot) < table.word(*b.slot);
   });
   CountedWords out;
   out.words.reserve(bytes);
-  out.ends.reserve(slots.size());
-  out.counts.reserve(slots.size());
-  for (const auto *slot : slots) {
-    out.words += table.word(*slot);
+  out.ends.reserve(ranked.size());
+  out.counts.reserve(ranked.size());
+  for (const Ranked &entry : ranked) {
+    out.words += table.word(*entry.slot);
     out.ends.push_back(out.words.size());
-    out.counts.push_back(slot->value);
+    out.counts.push_back(entry.count);
     out.words += '\n';
   }
   return out;

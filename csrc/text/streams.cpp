@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 
 #include "text/encoder.h"
 
@@ -40,6 +41,12 @@ StreamFiller::StreamFiller(TokenText text, uint64_t batch, uint64_t bptt)
     : cursors(batch, Cursor{0, 0}), text_(text), batch_(batch), bptt_(bptt) {
   if (batch == 0 || bptt == 0 || (batch | bptt) >> 32)
     throw std::invalid_argument("batch and bptt must be at least 1 and below 2^32");
+  // Everything below trusts the numbers, so that a wrong one must not get this far.
+  for (uint64_t i = 0; i < text.sentences; ++i)
+    if (text.offsets[i] >= text.offsets[i + 1] || (text.order && text.order[i] >= text.sentences))
+      throw std::invalid_argument("sentence " + std::to_string(i) + " is empty or out of place");
+  if (text.offsets[0] != 0 || text.offsets[text.sentences] != text.size)
+    throw std::invalid_argument("the sentences do not cover the tokens");
 }
 
 uint64_t StreamFiller::fill(int64_t *inputs, int64_t *targets, bool *mask) {

@@ -13,6 +13,7 @@ namespace blackout {
 // A text of word numbers; sentence i is tokens[offsets[i]] … tokens[offsets[i + 1] - 1].
 struct TokenText {
   const uint32_t *tokens;
+  uint64_t size;
   const uint64_t *offsets;
   uint64_t sentences;
   const uint32_t *order;  // the sentences' order of use, or null for the text's own

@@ -168,7 +168,7 @@ class RunConfig:
     epochs: int = 10
     """Passes over the training text."""
     shuffle: bool = True
-    """Lay the sentences in a new order each epoch."""
+    """Lay the sentences in a new order each epoch; with context stream the order is the text's."""
     seed: int = 1
     """Decides weights, order and samples."""
     threads: int = 0

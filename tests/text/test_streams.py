@@ -128,3 +128,25 @@ def test_shuffled_is_uniform():
 def test_shuffled_stays_the_same_for_ever():
     """A run continued years later must see the same order."""
     assert _native.shuffled(8, 1, 0).tolist() == [0, 3, 7, 1, 4, 2, 6, 5]
+
+
+@given(lengths, sizes, sizes)
+@settings(deadline=None, max_examples=100)
+def test_contiguous_streams_are_the_text_cut_between_sentences(lengths, batch, bptt):
+    text = text_of(lengths)
+    streams = Streams(text, batch, bptt, shuffle=False, seed=0, epoch=0, contiguous=True)
+    blocks = list(streams)
+    assert streams.blocks == len(blocks)
+    targets = np.concatenate([block.targets for block in blocks])
+    inputs = np.concatenate([block.inputs for block in blocks])
+    mask = np.concatenate([block.mask for block in blocks])
+    columns = [targets[mask[:, b], b].tolist() for b in range(batch)]
+    assert [word for column in columns for word in column] == text.tokens.tolist()
+    assert all(not column or column[-1] == EOS for column in columns)
+    for b, column in enumerate(columns):
+        assert inputs[mask[:, b], b].tolist() == [EOS, *column][: len(column)]
+
+
+def test_contiguous_streams_cannot_be_shuffled():
+    with pytest.raises(ValueError, match="shuffle"):
+        Streams(text_of([3]), 1, 1, shuffle=True, seed=0, epoch=0, contiguous=True)

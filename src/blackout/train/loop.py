@@ -117,13 +117,15 @@ class Trainer:
 
     def _train_epoch(self, caught: list[str]) -> None:
         position, run = self.position, self.config.run
+        carried = self.config.model.context == "stream"  # what comes before a sentence matters
         streams = Streams(
             self.data.shard("train"),
             run.batch,
             run.bptt,
-            shuffle=run.shuffle,
+            shuffle=run.shuffle and not carried,
             seed=run.seed,
             epoch=position.epoch,
+            contiguous=carried,
         )
         if position.streams is not None:
             streams.load_state(position.streams)
