@@ -5,7 +5,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
-#include <memory>
+#include <cmath>
 #include <vector>
 
 #include "engine/buffers.h"
@@ -135,6 +135,37 @@ double squared_norm(i64 size, Address rows, Address start, Address order, Addres
   return total;
 }
 
+// The squared norm of a dense gradient, in pieces of one size whatever the threads.
+double dense_squared_norm(Address values, bool half, i64 n, int threads) {
+  constexpr i64 kPiece = 4096;
+  const i64 pieces = (n + kPiece - 1) / kPiece;
+  std::vector<double> norms(static_cast<size_t>(pieces));
+  parallel_ranges(pieces, 8, threads, [&](i64 begin, i64 end) {
+    for (i64 piece = begin; piece < end; ++piece) {
+      const i64 first = piece * kPiece, count = n - first < kPiece ? n - first : kPiece;
+      norms[static_cast<size_t>(piece)] =
+          kernels().sum_of_squares(numbers(values, half), first, first + count);
+    }
+  });
+  double total = 0;
+  for (double norm : norms) total += norm;
+  return total;
+}
+
+// beta^(steps since the last update) of each row; marks the rows as updated.
+void exact_aging(Address touched, Address rows, i64 n, i64 step, double beta, Address agings,
+                 int threads) {
+  const double log_beta = std::log(beta);
+  parallel_ranges(n, 1024, threads, [&](i64 begin, i64 end) {
+    for (i64 i = begin; i < end; ++i) {
+      int32_t &last = at<int32_t>(touched)[at<i64>(rows)[i]];
+      const double waited = static_cast<double>(step - last);
+      at<float>(agings)[i] = waited > 0 ? static_cast<float>(std::exp(waited * log_beta)) : 1.0f;
+      last = static_cast<int32_t>(step);
+    }
+  });
+}
+
 RmsPropArgs settings(float factor, float lr, float beta, float damping, bool damping_inside,
                      float aging, Address agings, bool row_moment, u64 rounding) {
   return {factor, lr, beta, damping, damping_inside, aging, at<float>(agings), row_moment, rounding};
@@ -231,6 +262,8 @@ void bind_engine(nb::module_ &m) {
       Release());
   m.def("sum_rows", &sum_rows, Release());
   m.def("squared_norm", &squared_norm, Release());
+  m.def("dense_squared_norm", &dense_squared_norm, Release());
+  m.def("exact_aging", &exact_aging, Release());
   m.def("update_rows", &update_rows, Release());
   m.def("update_dense", &update_dense, Release());
   m.def("step_forward", &step_forward, Release());

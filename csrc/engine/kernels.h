@@ -124,6 +124,7 @@ struct Kernels {
   void (*log_sum)(const LogSumArgs &, i64 begin, i64 end);
   void (*sum_rows)(const RowGradient &, float *out, i64 begin, i64 end);
   void (*squared_norms)(const RowGradient &, double *out, i64 begin, i64 end, float *scratch);
+  double (*sum_of_squares)(Numbers, i64 begin, i64 end);
   void (*update_rows)(const UpdateArgs &, i64 begin, i64 end, float *scratch);
   void (*update_dense)(const UpdateArgs &, i64 begin, i64 end);
   void (*step_forward)(const StepArgs &, i64 begin, i64 end);

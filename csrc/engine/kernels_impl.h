@@ -31,6 +31,7 @@ const Kernels BLACKOUT_KERNELS = {
     BLACKOUT_ISA::log_sum,
     BLACKOUT_ISA::sum_rows,
     BLACKOUT_ISA::squared_norms,
+    BLACKOUT_ISA::sum_of_squares,
     BLACKOUT_ISA::update_rows,
     BLACKOUT_ISA::update_dense,
     BLACKOUT_ISA::step_forward,

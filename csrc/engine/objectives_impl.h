@@ -1,7 +1,7 @@
 // The objectives of one word: from z = u - log Q to J and its derivatives (ops/reference.py).
 //
-// `z` holds the samples' z, padded with -inf to a multiple of kLanes; on return it holds the
-// derivatives by the samples' logits. One exponential for each sample.
+// `z` holds the samples' z, padded with -inf to a multiple of kLanes; the derivatives by the
+// samples' logits go to `out`. One exponential for each sample.
 
 struct WordResult {
   float value, d_target;
@@ -11,10 +11,40 @@ inline float exp1(float x) { return __builtin_expf(x); }
 inline float log1(float x) { return __builtin_logf(x); }
 inline float larger1(float a, float b) { return a > b ? a : b; }
 
-inline float maximum_of(const float *z, i64 padded) {
-  vf best = splat(kMinusInfinity);
-  for (i64 k = 0; k < padded; k += kLanes) best = larger(load(z + k), best);
-  return maximum(best);
+// The largest and the second largest z.
+struct Top {
+  float first, second;
+};
+
+inline Top top_two(const float *z, i64 padded) {
+  vf first = splat(kMinusInfinity), second = first;
+  for (i64 k = 0; k < padded; k += kLanes) {
+    const vf x = load(z + k);
+    const vf lower = x > first ? first : x;
+    first = larger(x, first);
+    second = larger(lower, second);
+  }
+  Top top{maximum(first), kMinusInfinity};
+  bool seen = false;  // the first copy of the maximum is `first`, another one is `second`
+  for (int i = 0; i < kLanes; ++i) {
+    const bool is_top = !seen && first[i] == top.first;
+    seen = seen || is_top;
+    top.second = larger1(is_top ? second[i] : first[i], top.second);
+  }
+  return top;
+}
+
+inline i64 place_of(float value, const float *z, i64 padded) {
+  i64 k = 0;
+  for (; k + kLanes < padded; k += kLanes) {
+    const vi equal = load(z + k) == value;
+    int32_t any = 0;
+    for (int i = 0; i < kLanes; ++i) any |= equal[i];
+    if (any) break;
+  }
+  const i64 end = k + kLanes < padded ? k + kLanes : padded;
+  while (k + 1 < end && z[k] != value) ++k;
+  return k;
 }
 
 // z <- exp(z - shift); the sum.
@@ -30,12 +60,13 @@ inline float exponentials(float *z, i64 padded, float shift) {
 
 // J = log p_i + sum_j log(1 - p_j). Only the sample with the largest z, `top`, can have p > 1/2: it
 // is left out of the exponentials, so that 1 - p_top is a sum of the others, without cancellation.
-inline WordResult blackout_word(float z_target, float *z, float *odds, i64 padded) {
-  const float top_z = maximum_of(z, padded);
-  i64 top = 0;
-  while (top + 1 < padded && z[top] != top_z) ++top;
+template <class T>
+inline WordResult blackout_word(float z_target, float *z, float *odds, i64 n, i64 padded, T *out) {
+  const Top best = top_two(z, padded);
+  const float top_z = best.first;
+  const i64 top = place_of(top_z, z, padded);
   z[top] = kMinusInfinity;
-  const float rest_max = larger1(z_target, maximum_of(z, padded));
+  const float rest_max = larger1(z_target, best.second);
   const float all_max = larger1(rest_max, top_z);
   const float rest_target = exp1(z_target - rest_max);
   const float rest_total = rest_target + exponentials(z, padded, rest_max);
@@ -55,11 +86,11 @@ inline WordResult blackout_word(float z_target, float *z, float *odds, i64 padde
     miss += log1p_unit(r);  // -log(1 - p_j) = log(1 + r_j)
   }
   const float odds_sum = sum(odds_total);
-  for (i64 k = 0; k < padded; k += kLanes) {
+  sweep(n, [&](i64 k, auto part) {
     const vf e = load(z + k);
-    store(z + k, e * (to_p * (odds_sum - 2.0f - load(odds + k)) + to_share));
-  }
-  z[top] = p_top * (odds_sum - 2.0f);
+    part.put(out + k, e * (to_p * (odds_sum - 2.0f - load(odds + k)) + to_share));
+  });
+  set(out + top, p_top * (odds_sum - 2.0f));
 
   const float log_total = log1(total);
   const float log_p_target = (z_target - all_max) - log_total;
@@ -77,7 +108,7 @@ struct Softmax {
 };
 
 inline Softmax softmax(float z_target, float *z, i64 padded) {
-  const float top = maximum_of(z, padded);
+  const float top = top_two(z, padded).first;
   const float shift = top > kMinusInfinity ? top : 0.0f;  // no sample left: all e_j are 0
   const float all_max = larger1(z_target, top);
   const float sample_total = exponentials(z, padded, shift);
@@ -88,7 +119,8 @@ inline Softmax softmax(float z_target, float *z, i64 padded) {
 }
 
 // J = log p_i + sum_j log(1 - p_j), 1 - p_j = S / (e_j + S), S the sum over the samples.
-inline WordResult blackout_noise_word(float z_target, float *z, i64 padded) {
+template <class T>
+inline WordResult blackout_noise_word(float z_target, float *z, i64 n, i64 padded, T *out) {
   const Softmax s = softmax(z_target, z, padded);
   const float to_share = s.sample_total > 0 ? 1.0f / s.sample_total : 0.0f;
   vf noise_total{}, miss{};
@@ -98,39 +130,42 @@ inline WordResult blackout_noise_word(float z_target, float *z, i64 padded) {
     miss += log1p_unit(share);
   }
   const float noise_sum = sum(noise_total);
-  for (i64 k = 0; k < padded; k += kLanes) {
+  sweep(n, [&](i64 k, auto part) {
     const vf e = load(z + k), share = e * to_share;
-    store(z + k, share * noise_sum - share / (1.0f + share) - e * s.to_p);
-  }
+    part.put(out + k, share * noise_sum - share / (1.0f + share) - e * s.to_p);
+  });
   return {s.log_p_target - sum(miss), 1.0f - s.p_target};
 }
 
 // J = log p_i.
-inline WordResult importance_word(float z_target, float *z, i64 padded) {
+template <class T>
+inline WordResult importance_word(float z_target, float *z, i64 n, i64 padded, T *out) {
   const Softmax s = softmax(z_target, z, padded);
-  for (i64 k = 0; k < padded; k += kLanes) store(z + k, load(z + k) * -s.to_p);
+  sweep(n, [&](i64 k, auto part) { part.put(out + k, load(z + k) * -s.to_p); });
   return {s.log_p_target, 1.0f - s.p_target};
 }
 
 // J = log sigma(d_i) + sum_j log sigma(-d_j); z holds d.
-inline WordResult nce_word(float d, float *z, i64 padded) {
+template <class T> inline WordResult nce_word(float d, float *z, i64 n, T *out) {
   vf loss{};
-  for (i64 k = 0; k < padded; k += kLanes) {
-    const vf x = load(z + k);
+  sweep(n, [&](i64 k, auto part) {
+    const vf x = load(z + k);                     // padding: -inf adds nothing
     const vf t = exponential(x < 0.0f ? x : -x);  // e^-|x|
     loss += (x > 0.0f ? x : vf{}) + log1p_unit(t);
-    store(z + k, (x < 0.0f ? -t : splat(-1.0f)) / (1.0f + t));
-  }
+    part.put(out + k, (x < 0.0f ? -t : splat(-1.0f)) / (1.0f + t));
+  });
   const float t = exp1(d < 0 ? d : -d);
   const float log_sigma = (d < 0 ? d : 0.0f) - __builtin_log1pf(t);
   return {log_sigma - sum(loss), (d < 0 ? 1.0f : t) / (1.0f + t)};
 }
 
-inline WordResult word_objective(int objective, float z_target, float *z, float *odds, i64 padded) {
+template <class T>
+inline WordResult word_objective(int objective, float z_target, float *z, float *odds, i64 n,
+                                 i64 padded, T *out) {
   switch (objective) {
-    case kBlackout: return blackout_word(z_target, z, odds, padded);
-    case kBlackoutNoise: return blackout_noise_word(z_target, z, padded);
-    case kImportance: return importance_word(z_target, z, padded);
-    default: return nce_word(z_target, z, padded);
+    case kBlackout: return blackout_word(z_target, z, odds, n, padded, out);
+    case kBlackoutNoise: return blackout_noise_word(z_target, z, n, padded, out);
+    case kImportance: return importance_word(z_target, z, n, padded, out);
+    default: return nce_word(z_target, z, n, out);
   }
 }

@@ -32,7 +32,13 @@ inline void fill_z(const T *u, const float *offset, const i64 *sample, i64 targe
   sweep(n, [&](i64 k, auto part) { part.put(z + k, part.at(u + k) - part.at(offset + k)); });
   for (i64 k = n; k < padded; ++k) z[k] = kMinusInfinity;
   if (target < 0) return;
-  for (i64 k = 0; k < n; ++k) z[k] = sample[k] == target ? kMinusInfinity : z[k];
+  i64 copies = 0;
+  for (i64 k = 0; k < n; ++k) copies += sample[k] == target;
+  for (i64 k = 0; copies > 0; ++k) {
+    if (sample[k] != target) continue;
+    z[k] = kMinusInfinity;
+    --copies;
+  }
 }
 
 void words(const WordArgs &a, i64 begin, i64 end, float *scratch) {
@@ -49,8 +55,7 @@ void words(const WordArgs &a, i64 begin, i64 end, float *scratch) {
       fill_z(u, a.sample_offset + group * k, a.sample + group * k,
              a.objective == kNce ? -1 : target, k, padded, z);
       const WordResult result =
-          word_objective(a.objective, u_target - a.target_offset[word], z, odds, padded);
-      copy_row(z, u, k);
+          word_objective(a.objective, u_target - a.target_offset[word], z, odds, k, padded, u);
       a.value[word] = result.value;
       a.d_target[word] = result.d_target;
     });

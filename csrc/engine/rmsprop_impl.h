@@ -49,6 +49,12 @@ void squared_norms(const RowGradient &g, double *out, i64 begin, i64 end, float 
              [&](const auto *x) { out[index] = static_cast<double>(squares(x, g.size)); });
 }
 
+double sum_of_squares(Numbers values, i64 begin, i64 end) {
+  double result = 0;
+  typed(values, [&](const auto *x) { result = static_cast<double>(squares(x + begin, end - begin)); });
+  return result;
+}
+
 inline u64 mix(u64 x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
@@ -74,10 +80,12 @@ inline void store_rounded(bf16 *to, const float *from, i64 size, u64 key, i64 ro
   }
 }
 
-// weight - lr g / sqrt(v + damping); a root of 0 means that g is 0 too.
-inline vf root(const RmsPropArgs &s, vf v) {
-  const vf r = s.damping_inside ? square_root(v + s.damping) : square_root(v) + s.damping;
-  return larger(r, splat(1.17549435e-38f));
+constexpr float kTiny = 1.17549435e-38f;
+
+// 1 / sqrt(v + damping), or 1 / (sqrt(v) + damping); a moment of 0 means that g is 0 too.
+inline vf inverse_step(const RmsPropArgs &s, vf v) {
+  if (s.damping_inside) return inverse_root(larger(v + s.damping, splat(kTiny)));
+  return 1.0f / larger(square_root(v) + s.damping, splat(kTiny));
 }
 
 template <class T> inline float row_mean_square(const T *g, i64 size, float factor) {
@@ -93,7 +101,7 @@ inline void update_full(const RmsPropArgs &s, float aging, const G *g, const W *
     const vf x = part.at(g + i) * s.factor;
     const vf v = part.at(moment + i) * aging + (x * x) * fresh;
     part.put(moment + i, v);
-    part.put(result + i, part.at(weight + i) - x * s.lr / root(s, v));
+    part.put(result + i, part.at(weight + i) - x * s.lr * inverse_step(s, v));
   });
 }
 
@@ -103,7 +111,7 @@ inline void update_row(const RmsPropArgs &s, float aging, const G *g, const W *w
                        float *moment, float *result, i64 size) {
   const float v = *moment * aging + row_mean_square(g, size, s.factor) * (1.0f - s.beta);
   *moment = v;
-  const float rate = s.factor * s.lr / root(s, splat(v))[0];
+  const float rate = s.factor * s.lr * inverse_step(s, splat(v))[0];
   sweep(size, [&](i64 i, auto part) {
     part.put(result + i, part.at(weight + i) - part.at(g + i) * rate);
   });

@@ -70,6 +70,9 @@ inline void store_part(bf16 *p, i64 n, vf v) {
   for (i64 i = 0; i < n; ++i) p[i] = part[i];
 }
 
+inline void set(float *p, float x) { *p = x; }
+inline void set(bf16 *p, float x) { store_part(p, 1, splat(x)); }
+
 // body(i, part) for i = 0, kLanes, …: part.at reads kLanes numbers, part.put writes them; at the
 // end of the range both handle fewer.
 struct Whole {
@@ -144,4 +147,18 @@ inline vf square_root(vf x) {
   vf y;
   for (int i = 0; i < kLanes; ++i) y[i] = __builtin_sqrtf(x[i]);
   return y;
+}
+
+// 1 / sqrt(x) for x > 0, relative error below 1e-6: the processor's estimate, refined once.
+inline vf inverse_root(vf x) {
+#if defined(__AVX512F__)
+  const vf y = (vf)__builtin_ia32_rsqrt14ps512_mask(x, x, 0xffff);
+#elif defined(__AVX2__)
+  const vf y = (vf)__builtin_ia32_rsqrtps256(x);
+#endif
+#if defined(__AVX2__)
+  return y * (1.5f - 0.5f * x * y * y);
+#else
+  return 1.0f / square_root(x);
+#endif
 }

@@ -33,7 +33,7 @@ def buffer(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def _array(tensor: Tensor, dtype: torch.dtype) -> int:
-    """The address of a contiguous array of that type."""
+    """The address of a contiguous array of that type; it must outlive the native call."""
     if tensor.dtype != dtype or not tensor.is_contiguous():
         raise ValueError(f"need a contiguous array of {dtype}, not {tensor.dtype}")
     return tensor.data_ptr()
@@ -148,6 +148,8 @@ def sampled_forward(
     logits = buffer((groups, words, samples.shape[1]), product_dtype)
     torch.bmm(converted(states, product_dtype), sample_rows.mT, out=logits)
     constant = 0.0 if objective != "nce" else math.log(samples.shape[1]) + float(log_z)
+    target_offset = _offsets(log_q, bias, constant, target)
+    sample_offset = _offsets(log_q, bias, constant, samples)
     value, d_target = (torch.empty(groups, words) for _ in range(2))
     _native.words(
         _OBJECTIVES[objective],
@@ -158,9 +160,9 @@ def sampled_forward(
         _floats(states),
         *_numbers(weight),
         _integers(target),
-        _floats(_offsets(log_q, bias, constant, target)),
+        _floats(target_offset),
         _integers(samples),
-        _floats(_offsets(log_q, bias, constant, samples)),
+        _floats(sample_offset),
         *_numbers(logits),
         _floats(value),
         _floats(d_target),
@@ -304,7 +306,10 @@ def collect_rows(rows: Tensor, values: Tensor, length: int) -> RowGradient:
     """The gradient of a table with ``length`` rows; the values stay where they are."""
     rows, values = _words_below(rows, length, "row"), values.contiguous()
     count = len(rows)
-    distinct, start = torch.empty(count, dtype=torch.int64), torch.empty(count + 1, dtype=torch.int64)
+    distinct, start = (
+        torch.empty(count, dtype=torch.int64),
+        torch.empty(count + 1, dtype=torch.int64),
+    )
     order = torch.empty(count, dtype=torch.int32)
     found = _native.collect_rows(
         _integers(rows), count, _integers(distinct), _integers(start), order.data_ptr()
@@ -323,8 +328,24 @@ def sum_duplicates(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 def squared_norm(gradient: RowGradient | Tensor) -> float:
     """The sum of the squares of a gradient, added up in one order whatever the threads."""
     if isinstance(gradient, Tensor):
-        return reference.squared_norm(gradient)
+        flat = gradient.contiguous()
+        return _native.dense_squared_norm(*_numbers(flat), flat.numel(), torch.get_num_threads())
     return _native.squared_norm(*gradient.arguments(), torch.get_num_threads())
+
+
+def exact_aging(touched: Tensor, rows: Tensor, step: int, beta: float) -> Tensor:
+    """beta^(steps since the last update) of each row, (U,); marks the rows as updated."""
+    agings = torch.empty(len(rows))
+    _native.exact_aging(
+        _array(touched, torch.int32),
+        _integers(rows),
+        len(rows),
+        step,
+        beta,
+        _floats(agings),
+        torch.get_num_threads(),
+    )
+    return agings
 
 
 def rmsprop_rows(
@@ -375,9 +396,10 @@ def rmsprop_dense(
     if weight.dtype != torch.float32 or isinstance(aging, Tensor) or moment.shape != weight.shape:
         reference.rmsprop_dense(weight, moment, gradient, factor, aging, *settings, rounding)
         return
+    gradient = gradient.contiguous()
     _native.update_dense(
         weight.numel(),
-        *_numbers(gradient.contiguous()),
+        *_numbers(gradient),
         _floats(weight.detach()),
         _floats(moment),
         factor,

@@ -312,6 +312,13 @@ def squared_norm(gradient: RowGradient | Tensor) -> float:
     return float(torch.linalg.vector_norm(values, dtype=torch.float64)) ** 2
 
 
+def exact_aging(touched: Tensor, rows: Tensor, step: int, beta: float) -> Tensor:
+    """beta^(steps since the last update) of each row, (U,) float64; marks the rows as updated."""
+    waited = step - touched[rows]
+    touched[rows] = step
+    return beta ** waited.double()
+
+
 def rmsprop_update(
     weight: Tensor,
     moment: Tensor,

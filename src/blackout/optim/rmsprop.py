@@ -98,21 +98,23 @@ class RMSProp(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         touched = [
-            (group, p, self._gradient(p)) for group, p in self._parameters() if p.grad is not None
+            (number, group, p, *self._gradient(p))
+            for number, (group, p) in enumerate(self._parameters())
+            if p.grad is not None
         ]
         factor = 1.0
         if self.clip:
-            squares = [ops.squared_norm(gradient) for _, _, (ops, gradient) in touched]
+            squares = [ops.squared_norm(gradient) for *_, ops, gradient in touched]
             self.last_norm = math.sqrt(sum(squares))
             factor = min(1.0, self.clip / max(self.last_norm, sys.float_info.min))
-        for number, (group, p, (ops, gradient)) in enumerate(touched):
+        for number, group, p, ops, gradient in touched:
             state = self.init_state(p, p.grad.is_sparse)  # type: ignore[union-attr]
             state["step"] += 1
             key = 0
             if p.dtype == torch.bfloat16:
                 key = rounding_key(self.seed, number, int(state["step"]))
             update = ops.rmsprop_dense if isinstance(gradient, Tensor) else ops.rmsprop_rows
-            aging = self._aging(gradient, group, state)
+            aging = self._aging(ops, gradient, group, state)
             update(p, state["moment"], gradient, factor, aging, *_settings(group), key)
         return loss
 
@@ -162,7 +164,9 @@ class RMSProp(torch.optim.Optimizer):
             )
         return state
 
-    def _aging(self, gradient: Any, group: dict[str, Any], state: Any) -> Tensor | float:
+    def _aging(
+        self, ops: ModuleType, gradient: Any, group: dict[str, Any], state: Any
+    ) -> Tensor | float:
         """The factor of the old second moment: a number, or one for each touched row.
 
         Marks the rows as touched by this step.
@@ -176,12 +180,11 @@ class RMSProp(torch.optim.Optimizer):
             touched.fill_(step)
             return _column(beta ** waited.double(), state["moment"])
         rows = gradient.rows
-        waited = step - touched[rows]
+        if group["decay"] == "exact":
+            return _column(ops.exact_aging(touched, rows, step, beta), state["moment"])
         touched[rows] = step
         if group["decay"] == "none":
             return beta
-        if group["decay"] == "exact":
-            return _column(beta ** waited.double(), state["moment"])
         if group["decay"] == "dense":
             state["moment"] *= beta
             return 1.0

@@ -137,8 +137,7 @@ class OutputLayer(nn.Module):
         flat = hidden.reshape(-1, self.in_features)
         with torch.no_grad():
             chunks = [
-                self.logits(part).argmax(-1)
-                for part in flat.split(max(1, 2**24 // self.n_classes))
+                self.logits(part).argmax(-1) for part in flat.split(max(1, 2**24 // self.n_classes))
             ]
         return torch.cat(chunks).view(hidden.shape[:-1])
 
