@@ -19,7 +19,7 @@ from pathlib import Path
 
 from blackout.text.corpus import count_words, encode_file
 from blackout.text.prepared import prepare
-from blackout.text.source import cores
+from blackout.text.source import thread_count
 from blackout.text.vocab import Vocab
 
 
@@ -54,7 +54,7 @@ def measure(file: Path, folder: Path, threads: int, repeat: int) -> None:
             best[task] = min(best[task], time.perf_counter() - start)
 
     words = counts.tokens - counts.sentences
-    print(f"{file}: {words:,} words, {counts.types:,} types, {threads or cores()} threads")
+    print(f"{file}: {words:,} words, {counts.types:,} types, {thread_count(threads)} threads")
     print(f"{'':22}{'seconds':>9}{'M words/s':>11}{'x Counter':>11}{'x read':>9}")
     for task, seconds in best.items():
         relative = best["collections.Counter"] / seconds, seconds / best["plain read"]

@@ -114,6 +114,12 @@ def test_out_is_a_file(tmp_path):
         prepare(tmp_path / "text", tmp_path / "text", TextConfig())
 
 
+def test_threads_below_zero(tmp_path):
+    (tmp_path / "text").write_text("a\n")
+    with pytest.raises(UserError, match="threads is -1"):
+        count_words(tmp_path / "text", threads=-1)
+
+
 MEASURE = """
 import resource, sys
 from pathlib import Path

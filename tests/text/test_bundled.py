@@ -9,12 +9,13 @@ def test_parts(tmp_path):
     counts = {part: count_words(path) for part, path in paths.items()}
     words = {part: c.tokens - c.sentences for part, c in counts.items()}
     total = sum(words.values())
-    assert 70_000 < total < 200_000
+    assert 60_000 < total < 200_000
     assert 0.75 < words["train"] / total < 0.85
     assert 0.07 < words["valid"] / total < 0.13
     assert 0.07 < words["test"] / total < 0.13
     lines = [line for path in paths.values() for line in path.read_text().splitlines()]
     assert sorted(lines) == sorted(bundled_sentences())
+    assert len(set(lines)) == len(lines)  # nothing held out was seen in training
     again = bundled_text(tmp_path / "b")
     assert all(paths[part].read_bytes() == again[part].read_bytes() for part in paths)
 

@@ -1,6 +1,7 @@
 """Preparing a folder: what it makes, what it uses again, what it refuses."""
 
 import os
+import subprocess
 
 import pytest
 
@@ -131,3 +132,22 @@ def test_progress_ends_where_the_text_ends(texts):
     seen = []
     make(texts, valid=None, test=None, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(len(TRAIN), 2 * len(TRAIN)), (2 * len(TRAIN), 2 * len(TRAIN))]
+
+
+def test_a_missing_text_is_noticed_before_any_work(texts):
+    with pytest.raises(UserError, match="nowhere: cannot be read"):
+        make(texts, test=texts / "nowhere")
+    assert not (texts / "out").exists()
+
+
+def test_leftovers_of_killed_processes_are_removed(texts):
+    (texts / "out").mkdir()
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    leftover = texts / "out" / f".train.shard.{dead.pid}.partial"
+    alive = texts / "out" / f".train.shard.{os.getppid()}.partial"
+    for path in (leftover, alive):
+        path.touch()
+    make(texts)
+    assert not leftover.exists()
+    assert alive.exists()

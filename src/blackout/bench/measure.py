@@ -131,7 +131,9 @@ def _measure(
         work()
     products()
     each = max(1, int(0.25 / max(seconds(work), 1e-4)))  # rounds of about a quarter second
-    rates, gemms, fractions = [], [], []
+    rates: list[float] = []
+    gemms: list[float] = []
+    fractions: list[float] = []
     start = time.perf_counter()
     while len(rates) < 3 or time.perf_counter() - start < duration:
         rate = words / seconds(work, each)

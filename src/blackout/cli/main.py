@@ -21,6 +21,7 @@ VERBS = {
     "prepare": ("blackout.cli.prepare", "vocabulary and token shards, once for many runs"),
     "bench train": ("blackout.cli.bench_train", "speed and memory of training"),
     "bench eval": ("blackout.cli.bench_eval", "speed of exact evaluation"),
+    "data": ("blackout.cli.data", "download a public corpus"),
 }
 
 

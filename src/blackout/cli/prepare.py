@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from blackout.cli.common import Output, parse
 from blackout.config import TextConfig
 from blackout.text.prepared import prepare
+from blackout.text.source import Progress
 
 
 @dataclass
@@ -37,14 +40,16 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(PrepareOptions, "prepare", arguments)
     output = options.output
     started = time.perf_counter()
-    prepared = prepare(
-        options.train,
-        options.out,
-        options.text,
-        valid=options.valid,
-        test=options.test,
-        threads=options.threads,
-    )
+    with progress_bar() as progress:
+        prepared = prepare(
+            options.train,
+            options.out,
+            options.text,
+            valid=options.valid,
+            test=options.test,
+            threads=options.threads,
+            progress=progress,
+        )
     seconds = time.perf_counter() - started
     shard = prepared.shard("train")
     tokens, types = len(shard.tokens), shard.types or 0
@@ -64,3 +69,19 @@ def main(arguments: Sequence[str]) -> None:
             "seconds": seconds,
         }
     )
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress | None]:
+    """A bar of bytes read on a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+        yield lambda done, total: bar.update(task, completed=done, total=total)

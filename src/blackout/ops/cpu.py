@@ -306,10 +306,7 @@ def collect_rows(rows: Tensor, values: Tensor, length: int) -> RowGradient:
     """The gradient of a table with ``length`` rows; the values stay where they are."""
     rows, values = _words_below(rows, length, "row"), values.contiguous()
     count = len(rows)
-    distinct, start = (
-        torch.empty(count, dtype=torch.int64),
-        torch.empty(count + 1, dtype=torch.int64),
-    )
+    distinct, start = (torch.empty(n, dtype=torch.int64) for n in (count, count + 1))
     order = torch.empty(count, dtype=torch.int32)
     found = _native.collect_rows(
         _integers(rows), count, _integers(distinct), _integers(start), order.data_ptr()

@@ -1,6 +1,9 @@
 """A small English text that every Python has: the language reference in ``pydoc_data.topics``.
 
-About 89,000 words, enough to see a language model learn, without a download.
+Some 90,000 words and punctuation marks, enough to see a language model learn, without a download.
+The topics quote each other at length: nearly a third of a held-out part would also stand in the
+training part. So every sentence is taken once, where it first occurs, which leaves 76,000 words
+(Python 3.11).
 """
 
 from __future__ import annotations
@@ -45,15 +48,17 @@ def bundled_text(folder: str | Path) -> dict[str, Path]:
 
 
 def bundled_sentences() -> Iterator[str]:
-    """The sentences of the text: lower-case words and punctuation, separated by spaces."""
+    """The distinct sentences of the text: lower-case words and punctuation, between spaces."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
         raise UserError("this Python lacks pydoc_data.topics, the bundled text") from None
+    seen = {""}
     for name in sorted(topics):
         for paragraph in re.split(r"\n\s*\n", topics[name]):
             text = " ".join(line for line in paragraph.split("\n") if not _RULE.match(line))
-            for sentence in _SENTENCE_END.split(text):
-                tokens = _TOKEN.findall(sentence.lower())
-                if tokens:
-                    yield " ".join(tokens)
+            for raw in _SENTENCE_END.split(text):
+                sentence = " ".join(_TOKEN.findall(raw.lower()))
+                if sentence not in seen:
+                    seen.add(sentence)
+                    yield sentence

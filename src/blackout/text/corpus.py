@@ -24,7 +24,7 @@ from blackout import _native
 from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.text.shards import Shard, ShardWriter
-from blackout.text.source import CHUNK_BYTES, Progress, SourceId, cores, scan
+from blackout.text.source import CHUNK_BYTES, Progress, SourceId, scan, thread_count
 from blackout.text.vocab import EOS_WORD, UNK_WORD, Vocab
 
 __all__ = ["WordCounts", "count_words", "encode_file"]
@@ -81,7 +81,7 @@ def count_words(
     {'</s>': 2, '<unk>': 0, 'the': 2, 'cat': 1, 'end': 1, 'sat': 1}
     """
     paths = [paths] if isinstance(paths, str | Path) else list(paths)
-    counter = _native.WordCounter(**_options(config), threads=threads or cores())
+    counter = _native.WordCounter(**_options(config), threads=thread_count(threads))
     sources = []
     for path in paths:
         counter.next_file()
@@ -117,7 +117,7 @@ def encode_file(
     ([2, 1, 1, 0, 2, 3, 0], [0, 4, 7], 2)
     """
     config = config or TextConfig()
-    encoder = _native.Encoder(vocab.word_map, **_options(config), threads=threads or cores())
+    encoder = _native.Encoder(vocab.word_map, **_options(config), threads=thread_count(threads))
     with ShardWriter(shard_path, vocab) as writer:
         source = scan(
             path,

@@ -15,6 +15,7 @@ a ``train.shard`` beside it is not ours, and is never overwritten.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.text.corpus import count_words, encode_file
 from blackout.text.shards import Shard
-from blackout.text.source import Progress
+from blackout.text.source import Progress, check_file
 from blackout.text.vocab import Vocab
 
 __all__ = ["Prepared", "open_prepared", "prepare"]
@@ -67,10 +68,14 @@ def prepare(
     """Makes, or finds made, the vocabulary of ``train`` and the shards of all three texts."""
     train, out, config = Path(train), Path(out), config or TextConfig()
     texts = {"valid": valid, "test": test}
+    for text in (train, valid, test):
+        if text is not None:
+            check_file(text)  # now, not after an hour of counting the first
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out}: cannot make this folder: {error.strerror}") from None
+    _remove_leftovers(out)
     found = _find_train(train, out, config)
     vocab, shard = found or _make_train(train, out, config, threads, progress)
     shards = {"train": shard}
@@ -95,6 +100,24 @@ def open_prepared(out: str | Path) -> Prepared:
         if part == "train" or path.exists()
     }
     return Prepared(out, vocab, shards)
+
+
+def _remove_leftovers(out: Path) -> None:
+    """Removes what killed processes left behind: files written aside, perhaps gigabytes."""
+    for path in out.glob(".*.partial"):
+        owner = path.suffixes[-2].lstrip(".") if len(path.suffixes) > 1 else ""
+        if owner.isdigit() and not _runs(int(owner)):
+            path.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it is there, and someone else's
+    return True
 
 
 def _find_train(text: Path, out: Path, config: TextConfig) -> tuple[Vocab, Shard] | None:

@@ -25,7 +25,7 @@ import numpy as np
 from blackout import _native
 from blackout.errors import UserError
 
-__all__ = ["Progress", "SourceId", "cores", "identify", "scan"]
+__all__ = ["Progress", "SourceId", "check_file", "identify", "scan", "thread_count"]
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
@@ -59,7 +59,7 @@ class SourceId:
         Size and time settle it when the file was at rest before it was read; otherwise the
         bytes are summed up again.
         """
-        info = _stat(Path(path))
+        info = check_file(path)
         if info.st_size != self.size:
             return False
         if info.st_mtime_ns == self.mtime_ns and self.mtime_ns + _RACY_NS < self.read_ns:
@@ -76,8 +76,12 @@ class Feeder(Protocol):
     def feed(self, data: np.ndarray, last: bool) -> int: ...
 
 
-def cores() -> int:
-    """CPU cores this process may use."""
+def thread_count(threads: int) -> int:
+    """The number of threads asked for; 0 stands for all cores this process may use."""
+    if threads < 0:
+        raise UserError(f"threads is {threads}, must be 0 or more")
+    if threads:
+        return threads
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -136,7 +140,9 @@ def identify(path: str | Path) -> SourceId:
         return source.identity()
 
 
-def _stat(path: Path) -> os.stat_result:
+def check_file(path: str | Path) -> os.stat_result:
+    """What the system says about a text file; a folder, a pipe or nothing at all is an error."""
+    path = Path(path)
     try:
         info = path.stat()
     except OSError as error:
@@ -153,7 +159,7 @@ class _Source:
 
     def __init__(self, path: Path, *, unpack: bool = True) -> None:
         self._path = path
-        info = _stat(path)
+        info = check_file(path)
         self.size, self._mtime_ns, self._read_ns = info.st_size, info.st_mtime_ns, time.time_ns()
         try:
             self._raw = _CountedFile(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from blackout.text.streams import Block, Streams
 from blackout.train.checkpoint import Checkpoints, Position
 from blackout.train.metrics import Metrics
 from blackout.train.progress import Progress, speed
+from blackout.train.report import write_report
 from blackout.train.setup import build_optimizer, choose_device, set_threads
 
 
@@ -104,9 +106,13 @@ class Trainer:
                 while position.epoch < self.config.run.epochs:
                     self._train_epoch(caught)
                     self._end_epoch()
+        except Stopped:
+            self._report()  # the checkpoint is safe: a look at the unfinished run
+            raise
         finally:
             self.progress.close()
         test = self._test()
+        self._report()
         return TrainResult(
             valid_perplexity=self.schedule.best,
             test=test,
@@ -204,6 +210,14 @@ class Trainer:
         result = evaluate(best, self.data.shard("test"))
         self.metrics.write("test", **dataclasses.asdict(result))
         return result
+
+    def _report(self) -> None:
+        """Writes report.html; whatever goes wrong with it must not fail the run behind it."""
+        try:
+            write_report(self.out)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            print(f"warning: no report.html: {type(error).__name__}: {text}", file=sys.stderr)
 
     # ------------------------------------------------------------------ helpers
 
