@@ -5,7 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := $(shell find csrc -type f) CMakeLists.txt
 
-.PHONY: demo test lint install clean
+# The native kernels under the sanitizers: a build of its own for each, a driver without PyTorch.
+COMMA := ,
+ASAN := build/sanitize-address
+TSAN := build/sanitize-thread
+CONFIGURE = cmake -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBLACKOUT_SANITIZE=$(1) -B $(2) && cmake --build $(2)
+
+.PHONY: demo test lint sanitize install clean
 
 demo: install
 	$(BIN)/blackout demo
@@ -18,6 +25,18 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+sanitize: install
+	$(call CONFIGURE,address$(COMMA)undefined,$(ASAN))
+	$(call CONFIGURE,thread,$(TSAN))
+	for isa in $$($(BIN)/python tests/sanitize/kernels.py --list); do \
+	  echo "address, undefined behaviour: $$isa" && BLACKOUT_ISA=$$isa ASAN_OPTIONS=detect_leaks=0 \
+	  LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) \
+	  $(BIN)/python tests/sanitize/kernels.py $(ASAN)/_native*.so && \
+	  echo "threads: $$isa" && BLACKOUT_ISA=$$isa TSAN_OPTIONS=exitcode=66 \
+	  LD_PRELOAD=$$($(CXX) -print-file-name=libtsan.so) \
+	  $(BIN)/python tests/sanitize/kernels.py $(TSAN)/_native*.so || exit 1; \
+	done
 
 install: $(STAMP)
 

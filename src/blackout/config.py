@@ -84,6 +84,8 @@ class ModelConfig:
     """Weights start uniformly in ± this."""
     context: Literal["sentence", "stream"] = "sentence"
     """Forget everything at a sentence's end, or carry the state across it."""
+    storage: Literal["fp32", "bf16"] = "fp32"
+    """Number format of the two word tables; bf16 halves them, updates are rounded at random."""
 
     def __post_init__(self) -> None:
         _check(self.hidden >= 1, "hidden", self.hidden, "at least 1")
@@ -141,6 +143,8 @@ class OptimConfig:
     """How the second moment of a row ages while the row is not touched."""
     cap_update_rate: bool = False
     """With decay "paper": limit the update rate to 1."""
+    second_moment: Literal["full", "row"] = "full"
+    """A second moment for each weight of a word table, or one for each row."""
     clip: float = 1.0
     """Largest global norm of a gradient; 0 for no limit."""
 

@@ -7,6 +7,8 @@ the state after the block. A state is a tensor (S, B, h), S = 2 for the LSTM, el
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -23,9 +25,18 @@ class SimpleLayer(nn.Module):
 
     state_parts = 1
 
-    def __init__(self, cell: Cell, in_features: int, hidden: int, bias: bool, impl: str) -> None:
+    def __init__(
+        self,
+        cell: Cell,
+        in_features: int,
+        hidden: int,
+        bias: bool,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        impl: str = "auto",
+    ) -> None:
         super().__init__()
         self.cell = cell
+        self.precision = precision
         self.impl = impl
         self.input = nn.Linear(in_features, hidden, bias=False) if in_features else None
         self.recurrent = nn.Parameter(torch.empty(hidden, hidden))
@@ -44,8 +55,9 @@ class SimpleLayer(nn.Module):
             inputs = self.input(inputs)
         if self.bias is not None:
             inputs = inputs + self.bias
-        ops = operations(self.impl, inputs.device)
-        outputs = ops.recurrence(inputs, state[0], self.recurrent, keep, self.cell)
+        dtype = torch.bfloat16 if self.precision == "bf16" else self.recurrent.dtype
+        ops = operations(self.impl, inputs.device, inputs.dtype, dtype)
+        outputs = ops.recurrence(inputs, state[0], self.recurrent, keep, self.cell, dtype)
         return outputs, outputs[-1:]
 
 

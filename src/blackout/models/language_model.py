@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -19,6 +21,8 @@ from torch import Tensor, nn
 
 from blackout.config import Config, LossConfig, ModelConfig
 from blackout.models.cells import GatedLayer, SimpleLayer
+from blackout.models.embedding import Embedding
+from blackout.ops.tables import STORAGE
 from blackout.output import NCE, BlackOut, Full, OutputLayer, Sampled
 from blackout.text.vocab import EOS, Vocab
 
@@ -34,14 +38,19 @@ class LanguageModel(nn.Module):
     """The words of its numbers, where the model was made for a text."""
 
     def __init__(
-        self, vocab_size: int, config: ModelConfig, output: OutputLayer, impl: str = "auto"
+        self,
+        vocab_size: int,
+        config: ModelConfig,
+        output: OutputLayer,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        impl: str = "auto",
     ) -> None:
         super().__init__()
         self.config = config
         hidden, simple = config.hidden, config.cell in ("sigmoid", "tanh", "relu")
-        self.embedding = nn.Embedding(vocab_size, hidden, sparse=True)
+        self.embedding = Embedding(vocab_size, hidden, STORAGE[config.storage], impl)
         self.layers = nn.ModuleList(
-            SimpleLayer(config.cell, hidden if i else 0, hidden, config.bias, impl)
+            SimpleLayer(config.cell, hidden if i else 0, hidden, config.bias, precision, impl)
             if simple
             else GatedLayer(config.cell, hidden, hidden, config.bias)
             for i in range(config.layers)
@@ -55,7 +64,7 @@ class LanguageModel(nn.Module):
 
     def reset_parameters(self) -> None:
         init_range = self.config.init_range
-        nn.init.uniform_(self.embedding.weight, -init_range, init_range)
+        self.embedding.reset_parameters(init_range)
         for layer in self.layers:
             layer.reset_parameters(init_range)  # type: ignore[operator]
         if self.projection is not None:
@@ -65,7 +74,9 @@ class LanguageModel(nn.Module):
     def initial_state(self, batch: int) -> Tensor:
         """The state before any word: zeros (layers, S, B, h)."""
         parts = int(self.layers[0].state_parts)  # type: ignore[arg-type]
-        return self.embedding.weight.new_zeros(self.config.layers, parts, batch, self.config.hidden)
+        weight = self.embedding.weight
+        shape = (self.config.layers, parts, batch, self.config.hidden)
+        return weight.new_zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32))
 
     def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Hidden states (T, B, h) of a block of words (T, B), and the state after it.
@@ -96,7 +107,7 @@ def build_model(
     word_counts = torch.as_tensor(np.asarray(counts, dtype=np.float64))
     torch.manual_seed(config.run.seed)
     output = build_output(config, word_counts, always_sample, impl)
-    return LanguageModel(len(word_counts), config.model, output, impl)
+    return LanguageModel(len(word_counts), config.model, output, config.run.precision, impl)
 
 
 def build_output(
@@ -108,6 +119,7 @@ def build_output(
         "bias": config.model.bias,
         "init_range": config.model.init_range,
         "precision": config.run.precision,
+        "storage": config.model.storage,
         "impl": impl,
     }
     if loss.loss == "full":

@@ -36,6 +36,8 @@ def mix64(x: Tensor) -> Tensor:
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
+    if bits == 0:
+        return x
     return (x >> bits) & ((1 << (64 - bits)) - 1)  # >> keeps the sign: clear the copies of it
 
 
@@ -191,14 +193,14 @@ class SampledGradients(NamedTuple):
     hidden: Tensor  # (G, M, h)
     rows: Tensor  # (G*K + G*M,)
     row_values: Tensor  # (G*K + G*M, h)
-    bias_values: Tensor  # (G*K + G*M,)
-    log_z: Tensor  # ()
+    bias_values: Tensor | None  # (G*K + G*M,), if asked for
+    log_z: Tensor | None  # (), if asked for
 
 
 def sampled_backward(
-    saved: SampledSaved, target: Tensor, samples: Tensor, grad: Tensor
+    saved: SampledSaved, target: Tensor, samples: Tensor, grad: Tensor, logit_sums: bool = True
 ) -> SampledGradients:
-    """The gradients of sum(grad * J); ``grad`` (G, M).
+    """The gradients of sum(grad * J); ``grad`` (G, M); bias and log Z only with ``logit_sums``.
 
     The factors ``grad`` go into the small arrays, the hidden states, not into the (G, M, K) ones.
     """
@@ -210,15 +212,31 @@ def sampled_backward(
     d_hidden = (d_hidden + d_target[..., None] * target_rows) * grad[..., None]
     d_sample_rows = torch.bmm(d_products.mT, scaled.to(dtype)).to(work)  # (G, K, h)
     d_target_rows = d_target[..., None] * scaled  # (G, M, h)
-    d_u_samples = torch.einsum("gmk,gm->gk", d_samples, grad)
-    d_u_target = d_target * grad
+    sums = logit_gradients(d_target, d_samples, grad) if logit_sums else (None, None)
     return SampledGradients(
         d_hidden.to(hidden.dtype),
         torch.cat([samples.flatten(), target.flatten()]),
         torch.cat([d_sample_rows.reshape(-1, size), d_target_rows.reshape(-1, size)]),
+        *sums,
+    )
+
+
+def logit_gradients(d_target: Tensor, d_samples: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients by the biases of samples and targets, (G*K + G*M,), and by log Z."""
+    d_u_samples = torch.einsum("gmk,gm->gk", d_samples, grad)
+    d_u_target = d_target * grad
+    return (
         torch.cat([d_u_samples.flatten(), d_u_target.flatten()]),
         -(d_u_samples.sum() + d_u_target.sum()),
     )
+
+
+# ---------------------------------------------------------------------------- tables
+
+
+def lookup(table: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """``table[rows]`` in ``dtype``."""
+    return table[rows].to(dtype)
 
 
 # ---------------------------------------------------------------------------- exact softmax
@@ -231,8 +249,24 @@ def target_log_prob(
     target: Tensor,
     product_dtype: torch.dtype,
     tile: int = 8192,
+    chunk: int = 1024,
 ) -> Tensor:
-    """Exact log p(target | hidden), (N,), tile by tile: never more than N × ``tile`` logits."""
+    """Exact log p(target | hidden), (N,): never more than ``chunk`` × ``tile`` logits at once."""
+    parts = [
+        _target_log_prob(h, weight, bias, t, product_dtype, tile)
+        for h, t in zip(hidden.split(chunk), target.split(chunk), strict=True)
+    ]
+    return torch.cat(parts)
+
+
+def _target_log_prob(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    product_dtype: torch.dtype,
+    tile: int,
+) -> Tensor:
     maximum = hidden.new_full((len(hidden),), -math.inf)
     total = hidden.new_zeros(len(hidden))
     operand = hidden.to(product_dtype)
@@ -260,6 +294,31 @@ def sum_duplicates(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     return distinct, sums.index_add_(0, place, values)
 
 
+class RowGradient(NamedTuple):
+    """A row-sparse gradient with each row once."""
+
+    rows: Tensor  # (U,), ascending
+    values: Tensor  # (U, ...)
+
+
+def collect_rows(rows: Tensor, values: Tensor, length: int) -> RowGradient:
+    """The gradient of a table with ``length`` rows, duplicates summed in float32 or better."""
+    return RowGradient(*sum_duplicates(rows, values.to(_work_type(values))))
+
+
+def squared_norm(gradient: RowGradient | Tensor) -> float:
+    """The sum of the squares of a gradient."""
+    values = gradient if isinstance(gradient, Tensor) else gradient.values
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) ** 2
+
+
+def exact_aging(touched: Tensor, rows: Tensor, step: int, beta: float) -> Tensor:
+    """beta^(steps since the last update) of each row, (U,) float64; marks the rows as updated."""
+    waited = step - touched[rows]
+    touched[rows] = step
+    return beta ** waited.double()
+
+
 def rmsprop_update(
     weight: Tensor,
     moment: Tensor,
@@ -272,12 +331,108 @@ def rmsprop_update(
 ) -> tuple[Tensor, Tensor]:
     """New (weight, moment): v <- aging v + (1-beta) g², theta <- theta - lr g / sqrt(v + damping).
 
-    ``aging`` is beta, or for each row beta to the power of the steps it has waited.
+    ``aging`` is beta, or for each row beta to the power of the steps it has waited. A ``moment``
+    with one number a row (U, 1) takes the mean of g² over the row.
     """
-    moment = moment * aging + (1 - beta) * gradient.square()
+    square = gradient.square()
+    if moment.shape != gradient.shape:
+        square = square.flatten(1).mean(1).view(moment.shape)
+    moment = moment * aging + (1 - beta) * square
     root = (moment + damping).sqrt() if damping_inside else moment.sqrt() + damping
     # A weight that never had a gradient has 0 / 0 without damping: it stays where it is.
     return weight - lr * gradient / root.clamp_min(torch.finfo(root.dtype).tiny), moment
+
+
+def rmsprop_rows(
+    weight: Tensor,
+    moment: Tensor,
+    gradient: RowGradient,
+    factor: float,
+    aging: Tensor | float,
+    lr: float,
+    beta: float,
+    damping: float,
+    damping_inside: bool,
+    rounding: int,
+) -> None:
+    """Updates the touched rows of ``weight`` and ``moment`` in place with factor · gradient.
+
+    ``rounding`` is the key of the random bits that round a bfloat16 weight.
+    """
+    rows, values = gradient
+    new, new_moment = rmsprop_update(
+        weight[rows].to(values.dtype),
+        moment[rows],
+        values * factor,
+        aging,
+        lr,
+        beta,
+        damping,
+        damping_inside,
+    )
+    moment[rows] = new_moment
+    weight[rows] = rounded(new, rows, rounding) if weight.dtype == torch.bfloat16 else new
+
+
+def rmsprop_dense(
+    weight: Tensor,
+    moment: Tensor,
+    gradient: Tensor,
+    factor: float,
+    aging: Tensor | float,
+    lr: float,
+    beta: float,
+    damping: float,
+    damping_inside: bool,
+    rounding: int,
+) -> None:
+    """Updates all of ``weight`` and ``moment`` in place with factor · gradient."""
+    work = _work_type(weight)
+    new, new_moment = rmsprop_update(
+        weight.to(work),
+        moment,
+        gradient.to(work) * factor,
+        aging,
+        lr,
+        beta,
+        damping,
+        damping_inside,
+    )
+    moment.copy_(new_moment)
+    if weight.dtype == torch.bfloat16:
+        new = rounded(new, torch.arange(len(new), device=new.device), rounding)
+    weight.copy_(new)
+
+
+def _work_type(values: Tensor) -> torch.dtype:
+    return torch.promote_types(values.dtype, torch.float32)
+
+
+def rounding_key(seed: int, table: int, step: int) -> int:
+    """The key of the random bits with which one step rounds one table."""
+    words = torch.tensor([seed, table, step])
+    key = torch.zeros((), dtype=torch.int64)
+    for word in words:
+        key = mix64(key + word + _GOLDEN)
+    return int(key)
+
+
+def rounded(values: Tensor, rows: Tensor, key: int) -> Tensor:
+    """``values`` (U, ...) float32 as bfloat16, up or down at random so that the mean is exact.
+
+    16 random bits are added below the bits that stay. They are a pure function of the key, the row
+    and the column; four columns share one draw of 64 bits.
+    """
+    flat = values.reshape(len(values), -1)
+    draws = (flat.shape[1] + 3) // 4
+    place = rows[:, None] * draws + torch.arange(draws, device=rows.device) + 1
+    bits = mix64(place * _GOLDEN + key)  # (U, draws)
+    noise = torch.stack([_shift_right(bits, 16 * i) & 0xFFFF for i in range(4)], -1)
+    noise = noise.flatten(1)[:, : flat.shape[1]].int()
+    number = flat.contiguous().view(torch.int32)
+    up = torch.where(flat.isfinite(), number + noise, number) & -65536  # the upper 16 bits
+    result = torch.where(flat.isnan(), flat, up.view(torch.float32))
+    return result.to(torch.bfloat16).view(values.shape)
 
 
 # ---------------------------------------------------------------------------- recurrence
@@ -286,16 +441,21 @@ ACTIVATIONS = {"sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu}
 
 
 def recurrence(
-    inputs: Tensor, state: Tensor, weight: Tensor, keep: Tensor | None, activation: str
+    inputs: Tensor,
+    state: Tensor,
+    weight: Tensor,
+    keep: Tensor | None,
+    activation: str,
+    product_dtype: torch.dtype,
 ) -> Tensor:
     """s_t = f(x_t + W s_{t-1}) over a block: inputs (T, B, h), state (B, h) → (T, B, h).
 
     ``keep`` (T, B, 1) is 0 where the state before the step must not be used, else 1.
     """
-    function = ACTIVATIONS[activation]
+    function, matrix = ACTIVATIONS[activation], weight.to(product_dtype).mT
     outputs = []
     for t, x in enumerate(inputs):
         previous = state if keep is None else state * keep[t]
-        state = function(torch.addmm(x, previous, weight.mT))
+        state = function(x + torch.mm(previous.to(product_dtype), matrix).to(x.dtype))
         outputs.append(state)
     return torch.stack(outputs)

@@ -22,7 +22,7 @@ def sum_rows(gradient: Tensor, impl: str = "auto") -> Tensor:
     """A row-sparse gradient with each row once, ascending; a dense gradient as it is."""
     if not gradient.is_sparse or gradient.is_coalesced():
         return gradient
-    ops = operations(impl, gradient.device)
+    ops = operations(impl, gradient.device, gradient.dtype)
     rows, values = ops.sum_duplicates(gradient._indices()[0], gradient._values())
     return torch.sparse_coo_tensor(
         rows[None], values, gradient.shape, check_invariants=False, is_coalesced=True

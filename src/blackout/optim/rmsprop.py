@@ -12,6 +12,10 @@ A step touches few rows of a huge table; the second moments v of the others shou
 - ``"none"``: a row ages by beta when touched;
 - ``"dense"``: every row ages every step: slow, the oracle for tests.
 
+``second_moment="row"`` keeps one number for each row of a table, the mean of g² over the row,
+instead of a second table. A bfloat16 table is rounded at random after each update, so that steps
+smaller than its resolution count in the mean; the random bits follow ``seed`` and the step.
+
 >>> table = torch.nn.Embedding(1000, 8, sparse=True)
 >>> optimizer = RMSProp(table.parameters(), lr=0.01, clip=1.0)
 >>> table(torch.tensor([3, 3, 7])).sum().backward()
@@ -20,7 +24,10 @@ A step touches few rows of a huge table; the second moments v of the others shou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any, Literal, overload
 
 import torch
@@ -28,7 +35,8 @@ from torch import Tensor, nn
 
 from blackout.errors import UserError
 from blackout.ops.dispatch import operations
-from blackout.optim.clip import clip_factor, global_norm, sum_rows
+from blackout.ops.reference import rounding_key
+from blackout.ops.tables import zero_table
 
 Decay = Literal["exact", "paper", "none", "dense"]
 
@@ -49,11 +57,15 @@ class RMSProp(torch.optim.Optimizer):
         damping: float = 1e-12,
         damping_inside: bool = True,
         decay: Decay = "exact",
+        second_moment: Literal["full", "row"] = "full",
         clip: float = 0.0,
+        seed: int = 0,
         impl: str = "auto",
     ) -> None:
         if decay not in ("exact", "paper", "none", "dense"):
             raise UserError(f'decay is {decay!r}, must be "exact", "paper", "none" or "dense"')
+        if second_moment not in ("full", "row"):
+            raise UserError(f'second_moment is {second_moment!r}, must be "full" or "row"')
         if not lr > 0 or not 0 <= beta < 1 or not damping >= 0 or not clip >= 0:
             raise UserError(
                 f"RMSProp needs lr > 0, 0 <= beta < 1, damping >= 0 and clip >= 0, "
@@ -66,9 +78,11 @@ class RMSProp(torch.optim.Optimizer):
             "damping_inside": damping_inside,
             "decay": decay,
             "update_rate": None,
+            "second_moment": second_moment,
         }
         super().__init__(params, defaults)
         self.clip = clip
+        self.seed = seed
         self.impl = impl
         self.last_norm = 0.0
 
@@ -84,24 +98,38 @@ class RMSProp(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         touched = [
-            (group, p, sum_rows(p.grad, self.impl))
-            for group in self.param_groups
-            for p in group["params"]
+            (number, group, p, *self._gradient(p))
+            for number, (group, p) in enumerate(self._parameters())
             if p.grad is not None
         ]
         factor = 1.0
         if self.clip:
-            norm = global_norm([gradient for _, _, gradient in touched])
-            self.last_norm = float(norm)
-            factor = float(clip_factor(norm, self.clip))
-        for group, p, gradient in touched:
-            state = self.init_state(p, gradient.is_sparse)
+            squares = [ops.squared_norm(gradient) for *_, ops, gradient in touched]
+            self.last_norm = math.sqrt(sum(squares))
+            factor = min(1.0, self.clip / max(self.last_norm, sys.float_info.min))
+        for number, group, p, ops, gradient in touched:
+            state = self.init_state(p, p.grad.is_sparse)  # type: ignore[union-attr]
             state["step"] += 1
-            if gradient.is_sparse:
-                self._update_rows(p, gradient, factor, group, state)
-            else:
-                self._update_dense(p, gradient, factor, group, state)
+            key = 0
+            if p.dtype == torch.bfloat16:
+                key = rounding_key(self.seed, number, int(state["step"]))
+            update = ops.rmsprop_dense if isinstance(gradient, Tensor) else ops.rmsprop_rows
+            aging = self._aging(ops, gradient, group, state)
+            update(p, state["moment"], gradient, factor, aging, *_settings(group), key)
         return loss
+
+    def _parameters(self) -> Iterator[tuple[dict[str, Any], nn.Parameter]]:
+        return ((group, p) for group in self.param_groups for p in group["params"])
+
+    def _gradient(self, p: nn.Parameter) -> tuple[ModuleType, Any]:
+        """Who computes for this parameter, and its gradient: dense, or its touched rows."""
+        gradient = p.grad
+        assert gradient is not None
+        impl = self.impl if p.is_contiguous() else "reference"
+        ops = operations(impl, p.device, p.dtype, gradient.dtype)
+        if not gradient.is_sparse:
+            return ops, gradient
+        return ops, ops.collect_rows(gradient._indices()[0], gradient._values(), len(p))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Like every optimiser's, but each tensor keeps the type it was saved with.
@@ -123,9 +151,12 @@ class RMSProp(torch.optim.Optimizer):
         """
         state = self.state[p]
         if not state:
+            (group,) = [group for group, other in self._parameters() if other is p]
+            by_row = sparse and group["second_moment"] == "row"
+            shape = (len(p), *[1] * (p.ndim - 1)) if by_row else tuple(p.shape)
             dtype = torch.promote_types(p.dtype, torch.float32)
             state["step"] = torch.zeros((), dtype=torch.int64)
-            state["moment"] = torch.zeros(p.shape, dtype=dtype, device=p.device)
+            state["moment"] = zero_table(shape, dtype, p.device)
         if sparse and "touched" not in state:
             # Where a table was updated densely so far, all its rows are as old as the last step.
             state["touched"] = torch.full(
@@ -133,56 +164,39 @@ class RMSProp(torch.optim.Optimizer):
             )
         return state
 
-    def _update_dense(
-        self, p: Tensor, gradient: Tensor, factor: float, group: dict[str, Any], state: Any
-    ) -> None:
-        ops = operations(self.impl, p.device)
-        aging: Tensor | float = group["beta"]
-        if "touched" in state:  # a table that had sparse gradients before
-            waited = int(state["step"]) - state["touched"]
-            aging = _column(group["beta"] ** waited.double(), p)
-            state["touched"].fill_(int(state["step"]))
-        weight, moment = ops.rmsprop_update(
-            p, state["moment"], gradient * factor, aging, *_settings(group)
-        )
-        p.copy_(weight)
-        state["moment"].copy_(moment)
+    def _aging(
+        self, ops: ModuleType, gradient: Any, group: dict[str, Any], state: Any
+    ) -> Tensor | float:
+        """The factor of the old second moment: a number, or one for each touched row.
 
-    def _update_rows(
-        self, p: Tensor, gradient: Tensor, factor: float, group: dict[str, Any], state: Any
-    ) -> None:
-        ops = operations(self.impl, p.device)
-        rows, values = gradient._indices()[0], gradient._values() * factor
-        moments = state["moment"]
-        if group["decay"] == "dense":
-            moments *= group["beta"]
-        aging = self._aging(p, rows, group, state)
-        weight, moment = ops.rmsprop_update(
-            p[rows], moments[rows], values, aging, *_settings(group)
-        )
-        p[rows] = weight
-        moments[rows] = moment
-        state["touched"][rows] = int(state["step"])
-
-    def _aging(self, p: Tensor, rows: Tensor, group: dict[str, Any], state: Any) -> Tensor | float:
-        """The factor of the old second moment: a number, or one for each touched row."""
+        Marks the rows as touched by this step.
+        """
         beta: float = group["beta"]
-        if group["decay"] == "dense":
-            return 1.0
+        step, touched = int(state["step"]), state.get("touched")
+        if touched is None:
+            return beta
+        if isinstance(gradient, Tensor):  # a table that had sparse gradients before
+            waited = step - touched
+            touched.fill_(step)
+            return _column(beta ** waited.double(), state["moment"])
+        rows = gradient.rows
+        if group["decay"] == "exact":
+            return _column(ops.exact_aging(touched, rows, step, beta), state["moment"])
+        touched[rows] = step
         if group["decay"] == "none":
             return beta
-        if group["decay"] == "exact":
-            waited = int(state["step"]) - state["touched"][rows]
-            return _column(beta ** waited.double(), p)
+        if group["decay"] == "dense":
+            state["moment"] *= beta
+            return 1.0
         rate = group["update_rate"]
         if rate is None:
             raise UserError('decay "paper" needs "update_rate" in the parameter group of a table')
-        return _column(beta ** (1 / rate[rows].double()), p)
+        return _column(beta ** (1 / rate[rows].double()), state["moment"])
 
 
-def _column(row_factors: Tensor, p: Tensor) -> Tensor:
-    """One factor for each row, shaped to multiply rows of ``p``."""
-    return row_factors.to(p.dtype).view(-1, *[1] * (p.ndim - 1))
+def _column(row_factors: Tensor, moment: Tensor) -> Tensor:
+    """One factor for each row, shaped to multiply rows of ``moment``."""
+    return row_factors.to(moment.dtype).view(-1, *[1] * (moment.ndim - 1))
 
 
 def _settings(group: dict[str, Any]) -> tuple[float, float, float, bool]:

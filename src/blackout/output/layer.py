@@ -9,6 +9,7 @@ it is the exact log-probability, whatever the training loss.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -16,11 +17,11 @@ from torch import Tensor, nn
 
 from blackout.errors import UserError
 from blackout.ops.dispatch import operations
+from blackout.ops.tables import STORAGE, empty_table, fill_uniform
 from blackout.output.proposal import Proposal
 
 Sharing = Literal["step", "block", "word"]
 PRODUCT_DTYPES = {"fp32": None, "bf16": torch.bfloat16}
-_EXACT_CHUNK = 1024  # words scored together: with a tile of the vocabulary this stays in cache
 
 
 class OutputWithLoss(NamedTuple):
@@ -35,6 +36,7 @@ class OutputLayer(nn.Module):
 
     ``sparse``: whether the table's gradient is row-sparse (``torch.sparse_coo``) or dense.
     ``precision``: the number format of the matrix products, "fp32" or "bf16".
+    ``storage``: the number format of the table, "fp32" or "bf16".
     ``impl``: which version of the arithmetic to use (:mod:`blackout.ops.dispatch`).
     """
 
@@ -47,6 +49,7 @@ class OutputLayer(nn.Module):
         sparse: bool = True,
         init_range: float = 0.08,
         precision: Literal["fp32", "bf16"] = "fp32",
+        storage: Literal["fp32", "bf16"] = "fp32",
         impl: str = "auto",
     ) -> None:
         super().__init__()
@@ -59,12 +62,12 @@ class OutputLayer(nn.Module):
         self.init_range = init_range
         self.precision = precision
         self.impl = impl
-        self.weight = nn.Parameter(torch.empty(n_classes, in_features))
+        self.weight = nn.Parameter(empty_table(n_classes, in_features, dtype=STORAGE[storage]))
         self.bias = nn.Parameter(torch.empty(n_classes)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.uniform_(self.weight, -self.init_range, self.init_range)
+        fill_uniform(self.weight, self.init_range)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -74,7 +77,9 @@ class OutputLayer(nn.Module):
     @property
     def product_dtype(self) -> torch.dtype:
         """The dtype of the matrix products."""
-        return PRODUCT_DTYPES[self.precision] or self.weight.dtype
+        return PRODUCT_DTYPES[self.precision] or torch.promote_types(
+            self.weight.dtype, torch.float32
+        )
 
     # ------------------------------------------------------------------ training
 
@@ -106,28 +111,35 @@ class OutputLayer(nn.Module):
 
     def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
         """Exact log p(target | hidden), shaped like ``target``, in bounded memory; no gradients."""
-        ops = operations(self.impl, hidden.device)
-        flat_hidden, flat_target = hidden.reshape(-1, self.in_features), target.reshape(-1)
+        ops = self.operations(hidden)
+        flat = hidden.detach().reshape(-1, self.in_features)
         with torch.no_grad():
-            chunks = [
-                ops.target_log_prob(h, self.weight, self.bias, t, self.product_dtype)
-                for h, t in zip(
-                    flat_hidden.split(_EXACT_CHUNK), flat_target.split(_EXACT_CHUNK), strict=True
-                )
-            ]
-        return torch.cat(chunks).view(target.shape)
+            log_prob: Tensor = ops.target_log_prob(
+                flat, self.weight, self.bias, target.reshape(-1), self.product_dtype
+            )
+        return log_prob.view(target.shape)
+
+    def operations(self, hidden: Tensor) -> ModuleType:
+        """The arithmetic for these hidden states and this table."""
+        dtypes = [hidden.dtype, self.weight.dtype]
+        if self.bias is not None:
+            dtypes.append(self.bias.dtype)
+        return operations(self.impl, hidden.device, *dtypes)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """<theta, s> + bias of all classes, (..., n_classes)."""
+        return nn.functional.linear(hidden, self.weight.to(hidden.dtype), self.bias)
 
     def log_prob(self, hidden: Tensor) -> Tensor:
         """Exact log-probabilities of all classes, (..., n_classes)."""
-        return torch.log_softmax(nn.functional.linear(hidden, self.weight, self.bias), -1)
+        return torch.log_softmax(self.logits(hidden), -1)
 
     def predict(self, hidden: Tensor) -> Tensor:
         """The most probable class of each example, without holding all probabilities at once."""
         flat = hidden.reshape(-1, self.in_features)
         with torch.no_grad():
             chunks = [
-                nn.functional.linear(part, self.weight, self.bias).argmax(-1)
-                for part in flat.split(max(1, 2**24 // self.n_classes))
+                self.logits(part).argmax(-1) for part in flat.split(max(1, 2**24 // self.n_classes))
             ]
         return torch.cat(chunks).view(hidden.shape[:-1])
 
@@ -161,6 +173,7 @@ class SampledOutputLayer(OutputLayer):
         sparse: bool = True,
         init_range: float = 0.08,
         precision: Literal["fp32", "bf16"] = "fp32",
+        storage: Literal["fp32", "bf16"] = "fp32",
         impl: str = "auto",
     ) -> None:
         super().__init__(
@@ -170,6 +183,7 @@ class SampledOutputLayer(OutputLayer):
             sparse=sparse,
             init_range=init_range,
             precision=precision,
+            storage=storage,
             impl=impl,
         )
         if samples < 1:
@@ -249,7 +263,7 @@ class _SampledObjective(torch.autograd.Function):
         samples: Tensor,
         layer: SampledOutputLayer,
     ) -> Tensor:
-        ops = operations(layer.impl, hidden.device)
+        ops = layer.operations(hidden)
         value, saved = ops.sampled_forward(
             hidden,
             weight,
@@ -263,6 +277,7 @@ class _SampledObjective(torch.autograd.Function):
         )
         ctx.save_for_backward(target, samples, *saved)
         ctx.layer = layer  # type: ignore[attr-defined]
+        ctx.operations = ops  # type: ignore[attr-defined]
         ctx.saved_type = type(saved)  # type: ignore[attr-defined]
         return value
 
@@ -272,8 +287,14 @@ class _SampledObjective(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         target, samples, *saved = ctx.saved_tensors  # type: ignore[attr-defined]
         layer: SampledOutputLayer = ctx.layer  # type: ignore[attr-defined]
-        ops = operations(layer.impl, grad.device)
-        gradients = ops.sampled_backward(ctx.saved_type(*saved), target, samples, grad)  # type: ignore[attr-defined]
+        learns_log_z: bool = ctx.needs_input_grad[3]  # type: ignore[attr-defined]
+        gradients = ctx.operations.sampled_backward(  # type: ignore[attr-defined]
+            ctx.saved_type(*saved),  # type: ignore[attr-defined]
+            target,
+            samples,
+            grad,
+            layer.bias is not None or learns_log_z,
+        )
         build = sparse_rows if layer.sparse else dense_rows
         return (
             gradients.hidden,
@@ -281,7 +302,7 @@ class _SampledObjective(torch.autograd.Function):
             None
             if layer.bias is None
             else build(gradients.rows, gradients.bias_values, layer.bias),
-            gradients.log_z if ctx.needs_input_grad[3] else None,  # type: ignore[attr-defined]
+            gradients.log_z if learns_log_z else None,
             None,
             None,
             None,

@@ -55,7 +55,9 @@ def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> 
         damping=optim.damping,
         damping_inside=optim.damping_inside,
         decay=optim.decay,
+        second_moment=optim.second_moment,
         clip=optim.clip,
+        seed=config.run.seed,
     )
 
 

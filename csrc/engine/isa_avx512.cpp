@@ -1,0 +1,8 @@
+// The kernels for processors with avx512; compiled with its own flags (CMakeLists.txt).
+#if defined(BLACKOUT_X86)
+#define BLACKOUT_ISA avx512
+#define BLACKOUT_KERNELS avx512_kernels
+#define BLACKOUT_ISA_NAME "avx512"
+#define BLACKOUT_LANES 16
+#include "engine/kernels_impl.h"
+#endif

@@ -1,0 +1,152 @@
+#include "engine/parallel.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace blackout {
+namespace {
+
+// ------------------------------------------------------------------ a borrowed OpenMP pool
+
+// The entry points that a compiler would emit for `#pragma omp parallel`; both GNU's and LLVM's
+// runtime have them.
+struct OpenMp {
+  void (*parallel)(void (*)(void *), void *, unsigned, unsigned) = nullptr;
+  int (*thread_number)() = nullptr;
+  int (*thread_count)() = nullptr;
+  bool found() const { return parallel && thread_number && thread_count; }
+};
+
+template <class F> void find_symbol(F &function, const char *name) {
+  function = reinterpret_cast<F>(dlsym(RTLD_DEFAULT, name));
+}
+
+const OpenMp &open_mp() {
+  static const OpenMp runtime = [] {
+    OpenMp found;
+    find_symbol(found.parallel, "GOMP_parallel");
+    find_symbol(found.thread_number, "omp_get_thread_num");
+    find_symbol(found.thread_count, "omp_get_num_threads");
+    return found;
+  }();
+  return runtime;
+}
+
+struct Job {
+  TaskFunction function;
+  void *context;
+  int tasks;
+};
+
+void open_mp_thread(void *data) {
+  const Job &job = *static_cast<Job *>(data);
+  const OpenMp &runtime = open_mp();
+  int count = runtime.thread_count();
+  for (int task = runtime.thread_number(); task < job.tasks; task += count)
+    job.function(job.context, task);
+}
+
+// ------------------------------------------------------------------ threads of our own
+
+class OwnPool {
+ public:
+  explicit OwnPool(int workers) : owner_(getpid()) {
+    for (int i = 1; i <= workers; ++i) threads_.emplace_back([this, i] { work(i); });
+  }
+
+  ~OwnPool() {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_all();
+    for (auto &thread : threads_) thread.join();
+  }
+
+  bool usable(int workers) const {
+    return owner_ == getpid() && static_cast<int>(threads_.size()) == workers;
+  }
+  bool forked() const { return owner_ != getpid(); }
+
+  void run(Job job) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      job_ = job;
+      ++generation_;
+      busy_ = static_cast<int>(threads_.size());
+    }
+    wake_.notify_all();
+    share(job, 0);
+    std::unique_lock<std::mutex> lock(mutex_);
+    done_.wait(lock, [this] { return busy_ == 0; });
+  }
+
+ private:
+  void share(const Job &job, int number) {
+    int count = static_cast<int>(threads_.size()) + 1;
+    for (int task = number; task < job.tasks; task += count) job.function(job.context, task);
+  }
+
+  void work(int number) {
+    uint64_t seen = 0;
+    for (;;) {
+      Job job;
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
+        if (stop_) return;
+        seen = generation_;
+        job = job_;
+      }
+      share(job, number);
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (--busy_ == 0) done_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  Job job_{};
+  uint64_t generation_ = 0;
+  int busy_ = 0;
+  bool stop_ = false;
+  pid_t owner_;
+  std::vector<std::thread> threads_;
+};
+
+void run_on_own_pool(Job job, int threads) {
+  static std::mutex one_at_a_time;
+  static std::unique_ptr<OwnPool> pool;
+  std::lock_guard<std::mutex> lock(one_at_a_time);
+  if (pool && pool->forked()) (void)pool.release();  // its threads stayed behind in the parent
+  if (!pool || !pool->usable(threads - 1)) {
+    pool.reset();
+    pool = std::make_unique<OwnPool>(threads - 1);
+  }
+  pool->run(job);
+}
+
+}  // namespace
+
+const char *pool_name() { return open_mp().found() ? "openmp" : "own"; }
+
+void run_tasks(int tasks, int threads, TaskFunction function, void *context) {
+  if (tasks <= 1 || threads <= 1) {
+    for (int task = 0; task < tasks; ++task) function(context, task);
+    return;
+  }
+  Job job{function, context, tasks};
+  // Always the full number of threads: GNU's runtime ends and restarts threads when it changes.
+  if (open_mp().found())
+    open_mp().parallel(open_mp_thread, &job, static_cast<unsigned>(threads), 0);
+  else
+    run_on_own_pool(job, threads);
+}
+
+}  // namespace blackout

@@ -1,0 +1,168 @@
+// Row-sparse RMSProp: duplicates summed, norms, and the update of the touched rows.
+
+// The gradient of row number `index`: `scratch` filled with the sum over its occurrences, in the
+// order they came.
+template <class T>
+inline void sum_occurrences(const RowGradient &g, const T *values, i64 index, float *scratch) {
+  const i64 first = g.start[index], last = g.start[index + 1];
+  copy_row(values + g.order[first] * g.size, scratch, g.size);
+  for (i64 place = first + 1; place < last; ++place) {
+    const T *more = values + g.order[place] * g.size;
+    sweep(g.size, [&](i64 i, auto part) {
+      part.put(scratch + i, part.at(scratch + i) + part.at(more + i));
+    });
+  }
+}
+
+// Calls body with the gradient of row `index`, in place where it occurs once.
+template <class F>
+inline void with_row(const RowGradient &g, i64 index, float *scratch, F &&body) {
+  typed(g.values, [&](const auto *values) {
+    if (g.start[index + 1] - g.start[index] == 1) {
+      body(values + g.order[g.start[index]] * g.size);
+    } else {
+      sum_occurrences(g, values, index, scratch);
+      body(static_cast<const float *>(scratch));
+    }
+  });
+}
+
+void sum_rows(const RowGradient &g, float *out, i64 begin, i64 end) {
+  typed(g.values, [&](const auto *values) {
+    for (i64 index = begin; index < end; ++index)
+      sum_occurrences(g, values, index, out + index * g.size);
+  });
+}
+
+template <class T> inline float squares(const T *x, i64 size) {
+  vf total{};
+  sweep(size, [&](i64 i, auto part) {
+    const vf v = part.at(x + i);
+    total += v * v;
+  });
+  return sum(total);
+}
+
+void squared_norms(const RowGradient &g, double *out, i64 begin, i64 end, float *scratch) {
+  for (i64 index = begin; index < end; ++index)
+    with_row(g, index, scratch,
+             [&](const auto *x) { out[index] = static_cast<double>(squares(x, g.size)); });
+}
+
+double sum_of_squares(Numbers values, i64 begin, i64 end) {
+  double result = 0;
+  typed(values, [&](const auto *x) { result = static_cast<double>(squares(x + begin, end - begin)); });
+  return result;
+}
+
+inline u64 mix(u64 x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+constexpr u64 kGolden = 0x9e3779b97f4a7c15ull;
+
+// Rounds to a bfloat16 up or down with the chance that makes the mean exact: 16 random bits, of
+// which four numbers share one 64-bit draw, are added below the kept ones.
+inline void store_rounded(bf16 *to, const float *from, i64 size, u64 key, i64 row) {
+  const i64 draws = (size + 3) / 4;
+  for (i64 draw = 0; draw < draws; ++draw) {
+    const u64 random = mix(key + static_cast<u64>(row * draws + draw + 1) * kGolden);
+    const i64 last = draw * 4 + 4 < size ? draw * 4 + 4 : size;
+    for (i64 i = draw * 4; i < last; ++i) {
+      uint32_t bits;
+      __builtin_memcpy(&bits, from + i, 4);
+      const uint32_t noise = static_cast<uint32_t>(random >> (16 * (i & 3))) & 0xffffu;
+      const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+      to[i] = static_cast<bf16>((finite ? bits + noise : bits | ((bits & 0xffffu) ? 0x400000u : 0u)) >> 16);
+    }
+  }
+}
+
+constexpr float kTiny = 1.17549435e-38f;
+
+// 1 / sqrt(v + damping), or 1 / (sqrt(v) + damping); a moment of 0 means that g is 0 too.
+inline vf inverse_step(const RmsPropArgs &s, vf v) {
+  if (s.damping_inside) return inverse_root(larger(v + s.damping, splat(kTiny)));
+  return 1.0f / larger(square_root(v) + s.damping, splat(kTiny));
+}
+
+template <class T> inline float row_mean_square(const T *g, i64 size, float factor) {
+  return squares(g, size) * factor * factor / static_cast<float>(size);
+}
+
+// One row with a second moment for each number: `result` takes the new weights.
+template <class G, class W>
+inline void update_full(const RmsPropArgs &s, float aging, const G *g, const W *weight,
+                        float *moment, float *result, i64 size) {
+  const float fresh = 1.0f - s.beta;
+  sweep(size, [&](i64 i, auto part) {
+    const vf x = part.at(g + i) * s.factor;
+    const vf v = part.at(moment + i) * aging + (x * x) * fresh;
+    part.put(moment + i, v);
+    part.put(result + i, part.at(weight + i) - x * s.lr * inverse_step(s, v));
+  });
+}
+
+// One row with one second moment, the mean over its numbers.
+template <class G, class W>
+inline void update_row(const RmsPropArgs &s, float aging, const G *g, const W *weight,
+                       float *moment, float *result, i64 size) {
+  const float v = *moment * aging + row_mean_square(g, size, s.factor) * (1.0f - s.beta);
+  *moment = v;
+  const float rate = s.factor * s.lr * inverse_step(s, splat(v))[0];
+  sweep(size, [&](i64 i, auto part) {
+    part.put(result + i, part.at(weight + i) - part.at(g + i) * rate);
+  });
+}
+
+template <class G, class W>
+inline void update_one(const RmsPropArgs &s, float aging, const G *g, const W *weight,
+                       float *moment, float *result, i64 size) {
+  if (s.row_moment)
+    update_row(s, aging, g, weight, moment, result, size);
+  else
+    update_full(s, aging, g, weight, moment, result, size);
+}
+
+inline void prefetch_row(const void *row) {
+  for (int line = 0; line < 4; ++line)
+    __builtin_prefetch(static_cast<const char *>(row) + 64 * line, 1);
+}
+
+void update_rows(const UpdateArgs &a, i64 begin, i64 end, float *scratch) {
+  const RowGradient &g = a.gradient;
+  const RmsPropArgs &s = a.settings;
+  const i64 moment_size = s.row_moment ? 1 : g.size;
+  float *rounded = scratch + g.size;
+  for (i64 index = begin; index < end; ++index) {
+    const i64 row = g.rows[index];
+    const float aging = s.agings ? s.agings[index] : s.aging;
+    float *moment = a.moment + row * moment_size;
+    if (index + 2 < end) prefetch_row(a.moment + g.rows[index + 2] * moment_size);
+    with_row(g, index, scratch, [&](const auto *x) {
+      if (a.table.half) {
+        bf16 *weight = static_cast<bf16 *>(a.table.data) + row * g.size;
+        if (index + 2 < end)
+          prefetch_row(static_cast<bf16 *>(a.table.data) + g.rows[index + 2] * g.size);
+        update_one(s, aging, x, weight, moment, rounded, g.size);
+        store_rounded(weight, rounded, g.size, s.rounding, row);
+      } else {
+        float *weight = static_cast<float *>(a.table.data) + row * g.size;
+        if (index + 2 < end)
+          prefetch_row(static_cast<float *>(a.table.data) + g.rows[index + 2] * g.size);
+        update_one(s, aging, x, weight, moment, weight, g.size);
+      }
+    });
+  }
+}
+
+// A dense parameter: numbers begin … end-1 of gradient, weight and moment.
+void update_dense(const UpdateArgs &a, i64 begin, i64 end) {
+  float *weight = static_cast<float *>(a.table.data) + begin;
+  typed(a.gradient.values, [&](const auto *g) {
+    update_full(a.settings, a.settings.aging, g + begin, weight, a.moment + begin, weight,
+                end - begin);
+  });
+}

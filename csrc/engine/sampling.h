@@ -1,0 +1,17 @@
+// Drawing words from an alias table and looking up what the loss subtracts from their logits.
+#pragma once
+
+#include "engine/kernels.h"
+
+namespace blackout {
+
+// samples (groups, count) from an alias table over `vocab` words: a pure function of seed, step,
+// group and place, the same numbers as ops/reference.py draws.
+void draw_samples(const double *threshold, const i64 *alias, i64 vocab, u64 seed, u64 step,
+                  i64 groups, i64 count, i64 *samples, int threads);
+
+// out[i] = log_q[word[i]] + constant - bias[word[i]].
+void offsets(const double *log_q, const float *bias, double constant, const i64 *word, i64 n,
+             float *out, int threads);
+
+}  // namespace blackout

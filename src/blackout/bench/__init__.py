@@ -1,0 +1,1 @@
+"""Speed and memory on made-up words, beside what the machine could do at most."""

@@ -1,0 +1,150 @@
+"""Training and exact evaluation, timed in turns with the bare matrix products.
+
+The machine's float32 matrix rate is measured in the same run, on the shapes of the same block,
+between the rounds of the work itself, so that whatever slows the machine slows both.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from blackout.bench.products import BlockProducts, EvaluationProducts, flops_per_word, seconds
+from blackout.bench.words import draw_words, zipf_counts
+from blackout.config import Config
+from blackout.models import build_model
+from blackout.models.language_model import LanguageModel
+from blackout.optim import RMSProp
+from blackout.train.setup import build_optimizer
+
+_DISTINCT_BLOCKS = 16
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Figures of a run; ``fraction_of_gemm`` is the share of the float32 matrix rate used."""
+
+    words_per_second: float
+    flops_per_word: int
+    gemm_flops: float
+    fraction_of_gemm: float
+    peak_rss_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def peak_rss_bytes() -> int:
+    """The most memory this process has had at once."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+class TrainingBench:
+    """Training blocks of made-up words, through the modules that ``blackout train`` uses."""
+
+    def __init__(self, config: Config, vocab_size: int, impl: str = "auto") -> None:
+        counts = zipf_counts(vocab_size)
+        run = config.run
+        self.config, self.vocab_size = config, vocab_size
+        self.model: LanguageModel = build_model(config, counts, impl=impl).train()
+        self.optimizer: RMSProp = build_optimizer(config, self.model, counts)
+        self.optimizer.impl = impl
+        self.state = self.model.initial_state(run.batch)
+        words = draw_words(counts, (_DISTINCT_BLOCKS, run.bptt + 1, run.batch), run.seed)
+        self.blocks = torch.from_numpy(words)
+        self.done = 0
+
+    def train_block(self) -> None:
+        words = self.blocks[self.done % _DISTINCT_BLOCKS]
+        self.done += 1
+        hidden, self.state = self.model(words[:-1], self.state)
+        _, loss = self.model.output(hidden, words[1:])
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+
+    def measure(self, duration: float) -> Speed:
+        """Rounds of some blocks and as many passes over the bare products."""
+        products = BlockProducts(self.config, self.vocab_size)
+        words = self.config.run.batch * self.config.run.bptt
+        return _measure(
+            self.train_block,
+            words,
+            flops_per_word(self.config, self.vocab_size),
+            products.run,
+            products.flops,
+            duration,
+        )
+
+
+class EvaluationBench:
+    """Exact log-probabilities of made-up words, hidden states included."""
+
+    def __init__(
+        self, config: Config, vocab_size: int, impl: str = "auto", words: int = 8192
+    ) -> None:
+        counts = zipf_counts(vocab_size)
+        self.config, self.vocab_size = config, vocab_size
+        self.model = build_model(config, counts, impl=impl).eval()
+        steps = 32
+        self.words = steps * (words // steps)
+        blocks = draw_words(counts, (steps + 1, words // steps), config.run.seed)
+        self.block = torch.from_numpy(blocks)
+
+    def score(self) -> None:
+        with torch.no_grad():
+            state = self.model.initial_state(self.block.shape[1])
+            hidden, _ = self.model(self.block[:-1], state)
+            self.model.output.target_log_prob(hidden, self.block[1:])
+
+    def measure(self, duration: float) -> Speed:
+        hidden = self.config.model.hidden
+        products = EvaluationProducts(hidden, self.vocab_size)
+        flops = 2 * hidden * (self.vocab_size + hidden)
+        repeats = max(1, self.words * flops // products.flops)
+
+        def bare() -> None:
+            for _ in range(repeats):
+                products.run()
+
+        return _measure(self.score, self.words, flops, bare, products.flops * repeats, duration)
+
+
+def _measure(
+    work: Callable[[], None],
+    words: int,
+    word_flops: int,
+    products: Callable[[], None],
+    product_flops: int,
+    duration: float,
+) -> Speed:
+    """Medians over rounds of work and bare products in turns."""
+    for _ in range(3):
+        work()
+    products()
+    each = max(1, int(0.25 / max(seconds(work), 1e-4)))  # rounds of about a quarter second
+    rates: list[float] = []
+    gemms: list[float] = []
+    fractions: list[float] = []
+    start = time.perf_counter()
+    while len(rates) < 3 or time.perf_counter() - start < duration:
+        rate = words / seconds(work, each)
+        gemm = product_flops / seconds(products, each)
+        rates.append(rate)
+        gemms.append(gemm)
+        fractions.append(rate * word_flops / gemm)
+    return Speed(
+        statistics.median(rates),
+        word_flops,
+        statistics.median(gemms),
+        statistics.median(fractions),
+        peak_rss_bytes(),
+    )

@@ -1,0 +1,69 @@
+"""Where the time of a block goes: each matrix product and each native call, and the rest."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from blackout import _native
+from blackout.ops import cpu
+
+
+class _Timer:
+    """Totals by name of the calls made through :meth:`wrap`."""
+
+    def __init__(self) -> None:
+        self.total: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+
+    def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*arguments, **keywords)
+            self.total[name] += time.perf_counter() - start
+            self.calls[name] += 1
+            return result
+
+        return timed
+
+
+@contextmanager
+def _instrumented(timer: _Timer) -> Iterator[None]:
+    """While inside, products and native calls report their time."""
+    names = [name for name in dir(_native) if callable(getattr(_native, name))]
+    proxies = {name: timer.wrap(f"native {name}", getattr(_native, name)) for name in names}
+    products = {name: getattr(torch, name) for name in ("mm", "bmm")}
+    cpu._native = SimpleNamespace(**proxies)  # type: ignore[assignment]
+    for name, function in products.items():
+        setattr(torch, name, timer.wrap(f"product {name}", function))
+    try:
+        yield
+    finally:
+        cpu._native = _native  # type: ignore[misc]
+        for name, function in products.items():
+            setattr(torch, name, function)
+
+
+def profile(work: Callable[[], None], blocks: int = 20) -> list[tuple[str, float, float]]:
+    """(what, milliseconds a block, calls a block), the longest first; the last line is the rest."""
+    timer = _Timer()
+    with _instrumented(timer):
+        work()
+        timer.total.clear()
+        timer.calls.clear()
+        start = time.perf_counter()
+        for _ in range(blocks):
+            work()
+        total = time.perf_counter() - start
+    lines = [
+        (name, 1e3 * spent / blocks, timer.calls[name] / blocks)
+        for name, spent in sorted(timer.total.items(), key=lambda item: -item[1])
+    ]
+    rest = 1e3 * (total - sum(timer.total.values())) / blocks
+    return [*lines, ("PyTorch's small operations and Python", rest, 0.0)]

@@ -1,0 +1,63 @@
+"""``blackout bench eval``: the speed of exact evaluation on made-up words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from blackout.cli.bench_train import show
+from blackout.cli.common import Output, parse
+from blackout.config import Cell, Config
+
+
+@dataclass
+class BenchEvalOptions:
+    """Speed of exact evaluation: blackout bench eval --vocab-size 64000 --hidden 256"""
+
+    vocab_size: int = 64000
+    """V, words."""
+    hidden: int = 256
+    """h, units."""
+    cell: Cell = "sigmoid"
+    """The recurrent unit."""
+    words: int = 8192
+    """Words scored together."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Number format of the matrix products."""
+    storage: Literal["fp32", "bf16"] = "fp32"
+    """Number format of the word tables."""
+    impl: Literal["auto", "native", "reference"] = "auto"
+    """Native code, or plain PyTorch."""
+    threads: int = 0
+    """CPU threads; 0 for all cores."""
+    seconds: float = 10.0
+    """How long to measure."""
+    profile: bool = False
+    """Also print where the time goes."""
+    output: Output = field(default_factory=Output)
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = parse(BenchEvalOptions, "bench eval", arguments)
+    config = Config.from_dict(
+        {
+            "model": {"hidden": options.hidden, "cell": options.cell, "storage": options.storage},
+            "run": {"precision": options.precision},
+        },
+        "bench eval",
+    )
+
+    from blackout.bench.measure import EvaluationBench  # PyTorch comes with it
+    from blackout.bench.profile import profile
+    from blackout.train.setup import set_threads
+
+    threads = set_threads(options.threads)
+    bench = EvaluationBench(config, options.vocab_size, options.impl, options.words)
+    speed = bench.measure(options.seconds)
+    show(options.output, speed, threads)
+    if options.profile:
+        options.output.say(f"\nms/{bench.words} words  calls  what")
+        for name, spent, calls in profile(bench.score, 3):
+            options.output.say(f"{spent:8.2f}  {calls:5.0f}  {name}")
+    options.output.result({**speed.to_dict(), "threads": threads})
