@@ -54,11 +54,10 @@ def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> Tens
 
     Like ``torch.nn.utils.clip_grad_norm_``, which refuses sparse gradients.
     """
-    touched = [p for p in parameters if p.grad is not None]
-    for p in touched:
-        p.grad = sum_rows(p.grad)
-    norm = global_norm([p.grad for p in touched])
+    touched = [(p, sum_rows(p.grad)) for p in parameters if p.grad is not None]
+    norm = global_norm([gradient for _, gradient in touched])
     factor = clip_factor(norm, max_norm)
-    for p in touched:
-        stored_values(p.grad).mul_(factor.to(p.grad.dtype))
+    for p, gradient in touched:
+        stored_values(gradient).mul_(factor.to(gradient.dtype))
+        p.grad = gradient
     return norm
