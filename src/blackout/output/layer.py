@@ -201,6 +201,9 @@ class SampledOutputLayer(OutputLayer):
         self.seed = seed
         self.proposal = Proposal(counts, alpha)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        if sparse and precision == "bf16" and hasattr(self.weight, "grad_dtype"):
+            # Products in bf16 give row gradients in bf16: let them stay so, at half the traffic.
+            self.weight.grad_dtype = None
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, samples={self.samples}, alpha={self.proposal.alpha}"
@@ -287,6 +290,9 @@ class _SampledObjective(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         target, samples, *saved = ctx.saved_tensors  # type: ignore[attr-defined]
         layer: SampledOutputLayer = ctx.layer  # type: ignore[attr-defined]
+        row_dtype = layer.weight.dtype
+        if getattr(layer.weight, "grad_dtype", row_dtype) is None:
+            row_dtype = layer.product_dtype
         learns_log_z: bool = ctx.needs_input_grad[3]  # type: ignore[attr-defined]
         gradients = ctx.operations.sampled_backward(  # type: ignore[attr-defined]
             ctx.saved_type(*saved),  # type: ignore[attr-defined]
@@ -294,11 +300,12 @@ class _SampledObjective(torch.autograd.Function):
             samples,
             grad,
             layer.bias is not None or learns_log_z,
+            row_dtype,
         )
         build = sparse_rows if layer.sparse else dense_rows
         return (
             gradients.hidden,
-            build(gradients.rows, gradients.row_values, layer.weight),
+            build(gradients.rows, gradients.row_values.to(row_dtype), layer.weight),
             None
             if layer.bias is None
             else build(gradients.rows, gradients.bias_values, layer.bias),
@@ -311,7 +318,6 @@ class _SampledObjective(torch.autograd.Function):
 
 def sparse_rows(rows: Tensor, values: Tensor, table: Tensor) -> Tensor:
     """A row-sparse gradient of ``table``; rows may repeat, their values add up."""
-    values = values.to(table.dtype)
     return torch.sparse_coo_tensor(rows[None], values, table.shape, check_invariants=False)
 
 
