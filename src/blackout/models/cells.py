@@ -79,7 +79,7 @@ class GatedLayer(nn.Module):
         if self.cell == "lstm" and self.rnn.bias:
             hidden = self.rnn.hidden_size
             with torch.no_grad():  # the forget gate starts open, or nothing is remembered at first
-                self.rnn.bias_ih_l0[hidden : 2 * hidden] = 1.0
+                self.rnn.get_parameter("bias_ih_l0")[hidden : 2 * hidden] = 1.0
 
     def forward(self, inputs: Tensor, state: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
         if keep is not None:

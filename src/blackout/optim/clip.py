@@ -54,11 +54,13 @@ def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> Tens
 
     Like ``torch.nn.utils.clip_grad_norm_``, which refuses sparse gradients.
     """
-    touched = [p for p in parameters if p.grad is not None]
-    for p in touched:
-        p.grad = sum_rows(p.grad)
-    norm = global_norm([p.grad for p in touched])
+    gradients = []
+    for p in parameters:
+        if p.grad is not None:
+            p.grad = sum_rows(p.grad)
+            gradients.append(p.grad)
+    norm = global_norm(gradients)
     factor = clip_factor(norm, max_norm)
-    for p in touched:
-        stored_values(p.grad).mul_(factor.to(p.grad.dtype))
+    for gradient in gradients:
+        stored_values(gradient).mul_(factor.to(gradient.dtype))
     return norm
