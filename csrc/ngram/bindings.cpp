@@ -89,6 +89,7 @@ void bind_estimator(nb::module_ &m) {
              nb::gil_scoped_release release;
              return self.feed(data.data(), data.size(), last);
            })
+      .def("next_file", &Estimator::next_file)
       .def("estimate", &run_estimate, "write"_a, "progress"_a.none())
       .def_prop_ro("tokens", &Estimator::tokens)
       .def_prop_ro("sentences", &Estimator::sentences)

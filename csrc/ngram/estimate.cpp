@@ -60,8 +60,8 @@ Estimator::Estimator(const Settings &settings)
     : settings_(settings),
       counts_(make_counts(settings.order, half(settings))),
       counter_(settings.order, *counts_),
-      pieces_(settings.threads),
-      scanner_(settings.text, pieces_) {
+      pieces_(settings.threads) {
+  next_file();
   for (const char *word : {"<unk>", "<s>", "</s>"}) add_word(word);
   for (WordNumbers &piece : pieces_) piece.table = &table_;
 }
@@ -83,7 +83,7 @@ void Estimator::announce(std::string_view word) {
 }
 
 size_t Estimator::feed(const uint8_t *data, size_t size, bool last) {
-  const size_t used = scanner_.feed(data, size, last);
+  const size_t used = scanner_->feed(data, size, last);
   for (WordNumbers &piece : pieces_) count_numbers(piece);
   return used;
 }

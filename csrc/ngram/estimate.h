@@ -54,6 +54,9 @@ class Estimator {
   // that were not announced are <unk>. Before the first text.
   void announce(std::string_view word);
 
+  // Line numbers start again.
+  void next_file() { scanner_.emplace(settings_.text, pieces_); }
+
   // Counts text; gives the number of bytes used.
   size_t feed(const uint8_t *data, size_t size, bool last);
 
@@ -62,7 +65,6 @@ class Estimator {
   uint64_t tokens() const { return counter_.tokens(); }
   uint64_t sentences() const { return counter_.sentences(); }
   uint64_t types() const { return words_.size(); }
-  const WordTable &table() const { return table_; }
 
  private:
   Word add_word(std::string_view word);
@@ -79,7 +81,7 @@ class Estimator {
   std::unique_ptr<Counts> counts_;
   Counter counter_;
   std::vector<WordNumbers> pieces_;
-  ParallelScanner<WordNumbers> scanner_;
+  std::optional<ParallelScanner<WordNumbers>> scanner_;
 };
 
 }  // namespace blackout::ngram
