@@ -194,6 +194,8 @@ ModelData ArpaReader::take() {
   // A model of a closed vocabulary gives unknown words no probability at all.
   if (data_.unk == kNone)
     data_.nodes[0].push_back({data_.add_word("<unk>"), kLogZero, 0.0f, 0});
+  if (data_.eos == kNone)
+    data_.nodes[0].push_back({data_.add_word("</s>"), kLogZero, 0.0f, 0});
   build_trie(std::move(levels_), data_);
   return std::move(data_);
 }

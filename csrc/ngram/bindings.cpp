@@ -13,6 +13,7 @@
 #include "ngram/estimate.h"
 #include "ngram/evaluator.h"
 #include "ngram/model_file.h"
+#include "ngram/score_text.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -124,15 +125,10 @@ void check_ids(const Model &model, const Ids &ids) {
       throw nb::index_error("a word id is not below the size of the vocabulary");
 }
 
-// Scores words one after another; a sentence ends at </s> and the next one begins there.
-std::vector<float> score_ids(const Model &model, const Ids &ids, bool bos, bool restart) {
+std::vector<float> score_sentence(const Model &model, const Ids &ids, bool bos) {
   std::vector<float> scores(ids.size());
   State state = bos ? model.begin() : model.empty();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const Id id = ids.data()[i];
-    scores[i] = model.score(state, id).log10;
-    if (restart && id == model.eos) state = model.begin();
-  }
+  for (size_t i = 0; i < ids.size(); ++i) scores[i] = model.score(state, ids.data()[i]);
   return scores;
 }
 
@@ -142,7 +138,7 @@ std::vector<float> score_all(const Model &model, const Ids &context, bool bos) {
   std::vector<float> scores(model.words);
   for (Id id = 0; id < model.words; ++id) {
     State copy = state;
-    scores[id] = model.score(copy, id).log10;
+    scores[id] = model.score(copy, id);
   }
   return scores;
 }
@@ -167,7 +163,7 @@ void bind_model(nb::module_ &m) {
       })
       .def_prop_ro("unk", [](const Holder &h) { return h.model.unk; })
       .def_prop_ro("bos", [](const Holder &h) { return optional_id(h.model.bos); })
-      .def_prop_ro("eos", [](const Holder &h) { return optional_id(h.model.eos); })
+      .def_prop_ro("eos", [](const Holder &h) { return h.model.eos; })
       .def("find", [](const Holder &h, nb::bytes word) {
         return optional_id(h.model.find({word.c_str(), word.size()}));
       }, "word"_a)
@@ -177,15 +173,20 @@ void bind_model(nb::module_ &m) {
           words.append(nb::str(h.model.word(id).data(), h.model.word(id).size()));
         return words;
       })
-      .def("score", [](const Holder &h, Ids ids, bool bos, bool restart) {
-        std::vector<float> scores;
+      .def("score", [](const Holder &h, Ids ids, bool bos) {
+        check_ids(h.model, ids);
+        return numpy(score_sentence(h.model, ids, bos));
+      }, "ids"_a, nb::kw_only(), "bos"_a)
+      .def("score_text", [](const Holder &h, Ids ids) {
+        std::vector<float> scores(ids.size());
         {
           nb::gil_scoped_release release;
           check_ids(h.model, ids);
-          scores = score_ids(h.model, ids, bos, restart);
+          State state = h.model.begin();
+          score_text(h.model, ids.data(), ids.size(), state, scores.data());
         }
         return numpy(std::move(scores));
-      }, "ids"_a, nb::kw_only(), "bos"_a, "restart"_a)
+      }, "ids"_a)
       .def("score_all", [](const Holder &h, Ids context, bool bos) {
         check_ids(h.model, context);
         return numpy(score_all(h.model, context, bos));

@@ -1,5 +1,6 @@
 #include "ngram/evaluator.h"
 
+#include "ngram/score_text.h"
 #include "ngram/write.h"
 
 namespace blackout::ngram {
@@ -16,33 +17,29 @@ Evaluator::Evaluator(const Model &model, const TextOptions &options, size_t thre
 size_t Evaluator::feed(const uint8_t *data, size_t size, bool last) {
   const size_t used = scanner_.feed(data, size, last);
   for (WordIds &piece : pieces_) {
-    for (Id id : piece.ids) id == kNone ? end_sentence() : score(id);
+    score(piece.ids);
     piece.ids.clear();
   }
   return used;
 }
 
-void Evaluator::score(Id id) {
-  const double log10 = model_.score(state_, id).log10;
-  ++totals_.words;
-  totals_.log10 += log10;
-  if (id == model_.unk) {
-    ++totals_.unknown;
-    totals_.log10_unknown += log10;
-  }
-  if (dump_) {
+void Evaluator::score(const std::vector<Id> &ids) {
+  std::vector<float> scores(ids.size());
+  score_text(model_, ids.data(), ids.size(), state_, scores.data());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const bool unknown = ids[i] == model_.unk;
+    ++totals_.words;
+    totals_.log10 += scores[i];
+    totals_.sentences += ids[i] == model_.eos;
+    totals_.unknown += unknown;
+    if (unknown) totals_.log10_unknown += scores[i];
+    if (!dump_) continue;
     char number[32];
-    lines += model_.word(id);
+    lines += model_.word(ids[i]);
     lines += '\t';
-    lines.append(number, format_log10(log10, number));
+    lines.append(number, format_log10(scores[i], number));
     lines += '\n';
   }
-}
-
-void Evaluator::end_sentence() {
-  score(model_.eos == kNone ? model_.unk : model_.eos);
-  ++totals_.sentences;
-  state_ = model_.begin();
 }
 
 }  // namespace blackout::ngram

@@ -14,13 +14,13 @@ struct Totals {
   double log10 = 0, log10_unknown = 0;
 };
 
-// Words of a piece of text as ids of the model, kNone at the end of a sentence.
+// Words of a piece of text as ids of the model.
 struct WordIds {
   void word(const char *data, size_t size, const char *, bool) {
     const Id id = model->find({data, size});
     ids.push_back(id == kNone ? model->unk : id);
   }
-  void line_end() { ids.push_back(kNone); }
+  void line_end() { ids.push_back(model->eos); }
   void flush() {}
 
   const Model *model = nullptr;
@@ -38,8 +38,7 @@ class Evaluator {
   std::string lines;
 
  private:
-  void score(Id id);
-  void end_sentence();
+  void score(const std::vector<Id> &ids);
 
   const Model &model_;
   bool dump_;

@@ -6,12 +6,11 @@
 // wherever two of them meet.
 #pragma once
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "ngram/big_buffer.h"
 #include "ngram/parallel.h"
 #include "ngram/temp_file.h"
 
@@ -128,7 +127,7 @@ class ExternalSorter {
 
   void push(const Record &record) {
     if (size_ == capacity_) spill();
-    if (!buffer_) allocate();
+    if (!buffer_.get()) buffer_.allocate(capacity_);
     buffer_.get()[size_++] = record;
   }
 
@@ -150,20 +149,11 @@ class ExternalSorter {
   }
 
  private:
-  struct Free {
-    void operator()(Record *p) const { std::free(p); }
-  };
   struct Extent {
     uint64_t offset, records;
     int level;
   };
   static constexpr size_t kFanIn = 64;
-
-  void allocate() {
-    // Untouched pages cost nothing, so a generous setting does not hurt a small text.
-    buffer_.reset(static_cast<Record *>(std::malloc(capacity_ * sizeof(Record))));
-    if (!buffer_) throw std::bad_alloc();
-  }
 
   std::vector<Run<Record>> sorted_parts() {
     Record *data = buffer_.get();
@@ -231,7 +221,7 @@ class ExternalSorter {
   static constexpr size_t kWriteRecords = 4096;
   Resources resources_;
   size_t capacity_, size_ = 0;
-  std::unique_ptr<Record, Free> buffer_;
+  BigBuffer<Record> buffer_;
   TempFile file_;
   std::vector<Extent> extents_;
   std::unique_ptr<Merge<Record, Less>> merge_;

@@ -55,27 +55,29 @@ uint32_t Model::child(size_t n, uint32_t parent, Id word) const {
                         : search(nodes[n], node.first, end, word);
 }
 
-Score Model::score(State &state, Id word) const {
-  std::array<uint32_t, kMaxModelOrder> found;
+float Model::score(State &state, Id word) const {
+  Found found;
   found[0] = word;
-  float prob = nodes[0][word].prob;
-  size_t matched = 1;
   for (size_t n = 1; n <= state.length; ++n) {
     const uint32_t context = state.context[n - 1];
     found[n] = context == kNone ? kNone : child(n, context, word);
-    if (found[n] == kNone) continue;
-    prob = n + 1 == order ? leaves[found[n]].prob : nodes[n][found[n]].prob;
-    matched = n + 1;
   }
-  for (size_t n = matched; n <= state.length; ++n)
+  return score_found(state, found);
+}
+
+float Model::score_found(State &state, const Found &found) const {
+  size_t longest = state.length;
+  while (found[longest] == kNone) --longest;
+  float prob = longest + 1 == order && order > 1 ? leaves[found[longest]].prob
+                                                 : nodes[longest][found[longest]].prob;
+  for (size_t n = longest + 1; n <= state.length; ++n)
     if (state.context[n - 1] != kNone) prob += nodes[n - 1][state.context[n - 1]].backoff;
 
-  // The longest n-gram that can still be a context; what ends in kNone is none.
-  size_t length = std::min(state.length + 1, order - 1);
-  while (length > 0 && found[length - 1] == kNone) --length;
+  // What can still be a context: everything up to the longest n-gram below the highest order.
+  const size_t length = std::min(longest + 1, order - 1);
   std::copy(found.begin(), found.begin() + length, state.context.begin());
   state.length = length;
-  return {prob, matched};
+  return prob;
 }
 
 }  // namespace blackout::ngram

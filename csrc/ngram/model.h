@@ -34,20 +34,19 @@ uint64_t hash_word(std::string_view word);
 // The words in front of a place in a text, as nodes: context[n - 1] is the n-gram that ends
 // there, or kNone.
 struct State {
-  std::array<uint32_t, kMaxModelOrder> context;
+  std::array<uint32_t, kMaxModelOrder> context{};
   size_t length = 0;
 };
 
-struct Score {
-  float log10;
-  size_t matched;  // length of the n-gram that gave the probability
-};
+// n-grams that end in one word, by their length minus one: places in their levels, or kNone.
+using Found = std::array<uint32_t, kMaxModelOrder>;
 
 // Pointers into arrays owned by someone else.
 class Model {
  public:
   size_t order = 0;
-  Id words = 0, unk = 0, bos = kNone, eos = kNone;
+  Id words = 0, unk = 0, eos = 0;  // the model has <unk> and </s> for certain
+  Id bos = kNone;
   std::array<uint64_t, kMaxModelOrder> counts{};
   std::array<const Node *, kMaxModelOrder> nodes{};  // levels 1 to order - 1, each with a sentinel
   const Leaf *leaves = nullptr;                      // level `order`, unless order is 1
@@ -69,7 +68,11 @@ class Model {
   State empty() const { return State{}; }
 
   // log10 P(word | state); `state` moves behind the word.
-  Score score(State &state, Id word) const;
+  float score(State &state, Id word) const;
+
+  // The same when the n-grams that end in the word have been found already: found[n] for
+  // each n from 0 to the length of the state.
+  float score_found(State &state, const Found &found) const;
 
  private:
   // The child of node `parent` of level n whose word is `word`, or kNone.

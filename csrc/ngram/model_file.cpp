@@ -109,7 +109,7 @@ void check_header(const Header &h, size_t size) {
            std::to_string(size) + " found");
   const bool sound = h.order >= 1 && h.order <= kMaxModelOrder && h.counts[0] == h.words &&
                      h.unk < h.words && (h.bos == kNone || h.bos < h.words) &&
-                     (h.eos == kNone || h.eos < h.words) && h.slots > h.words &&
+                     h.eos < h.words && h.slots > h.words &&
                      (h.slots & (h.slots - 1)) == 0;
   if (!sound) refuse("damaged: its numbers contradict one another");
 }

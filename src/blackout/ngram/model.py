@@ -116,15 +116,14 @@ class NGram:
         that of ``</s>``.
         """
         ids = self.ids([*words, "</s>"] if eos else words)
-        return self._native.score(ids, bos=bos, restart=False)
+        return self._native.score(ids, bos=bos)
 
     def score_tokens(self, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """log10 P of each word of a text, given as ids of this model.
 
         The text begins a sentence; each ``</s>`` ends one and begins the next.
         """
-        array = np.ascontiguousarray(ids, np.uint32)
-        return self._native.score(array, bos=True, restart=True)
+        return self._native.score_text(np.ascontiguousarray(ids, np.uint32))
 
     def unigram_prob(self, word: str) -> float:
         """P(word) without any context."""
