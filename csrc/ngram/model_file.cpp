@@ -26,7 +26,7 @@ struct Header {
   uint32_t order, words, unk, bos, eos, unused;
   uint64_t counts[kMaxModelOrder];
   uint64_t slots, text_bytes, file_bytes;
-  uint64_t body_checksum;
+  uint64_t body_checksum;    // of all that follows the header
   uint64_t header_checksum;  // with itself as 0
 };
 
@@ -120,8 +120,10 @@ void save_model(const Model &model, const WriteBytes &write) {
   const size_t text_bytes = model.words ? model.text_ends[model.words - 1] : 0;
   const std::vector<Section> all = sections(model, text_bytes);
   const std::string zeros(kAlign, '\0');
+  const size_t gap = padded(sizeof(Header)) - sizeof(Header);
   Checksum body;
-  size_t bytes = padded(sizeof(Header));
+  body.update(reinterpret_cast<const uint8_t *>(zeros.data()), gap);
+  size_t bytes = sizeof(Header) + gap;
   for (const Section &s : all) {
     body.update(static_cast<const uint8_t *>(s.data), s.bytes);
     body.update(reinterpret_cast<const uint8_t *>(zeros.data()), padded(s.bytes) - s.bytes);
@@ -145,7 +147,7 @@ void save_model(const Model &model, const WriteBytes &write) {
   h.header_checksum = own_checksum(h);
 
   write(reinterpret_cast<const char *>(&h), sizeof h);
-  write(zeros.data(), padded(sizeof h) - sizeof h);
+  write(zeros.data(), gap);
   for (const Section &s : all) {
     constexpr size_t kPiece = size_t{16} << 20;
     const char *p = static_cast<const char *>(s.data);
@@ -207,8 +209,7 @@ void MappedModel::read(bool verify) {
     model_.nodes[i] = reinterpret_cast<const Node *>(starts[3 + i]);
   if (h.order > 1) model_.leaves = reinterpret_cast<const Leaf *>(starts.back());
   if (!verify) return;
-  const size_t body = padded(sizeof h);
-  if (checksum(data_ + body, size_ - body) != h.body_checksum)
+  if (checksum(data_ + sizeof h, size_ - sizeof h) != h.body_checksum)
     refuse("damaged: its checksum is wrong");
   if (!consistent(model_, h.text_bytes)) refuse("damaged: its numbers contradict one another");
 }
