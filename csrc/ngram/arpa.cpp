@@ -128,10 +128,11 @@ void ArpaReader::begin_section(size_t order) {
   part_ = Part::section;
   section_ = order;
   found_ = 0;
+  if (order > 1 && data_.words() == 0) fail("no 1-grams");
   if (order == 1)
     data_.nodes.resize(1);
   else
-    levels_.push_back(make_level(order));
+    levels_.push_back(make_level(order, announced_[order - 1]));
 }
 
 void ArpaReader::end_section() {
@@ -167,13 +168,28 @@ void ArpaReader::entry(std::string_view text) {
   const float p = static_cast<float>(std::min(prob, 0.0)), b = static_cast<float>(backoff);
   if (section_ == 1) return unigram(fields[1], p, b);
 
-  std::array<Id, kMaxModelOrder> words;
-  const Model model = data_.view();
+  find_words(fields.data() + 1, text.data() + text.size());
+  levels_.back()->add(words_.data(), p, b);
+}
+
+// Files are sorted one way or another, so a word is often the one of the line above. The look-ups
+// of the others wait for memory together.
+void ArpaReader::find_words(const std::string_view *fields, const char *limit) {
+  std::array<WordKey, kMaxModelOrder> keys;
+  std::array<size_t, kMaxModelOrder> places;
+  size_t n = 0;
   for (size_t i = 0; i < section_; ++i) {
-    words[i] = model.find(fields[i + 1]);
-    if (words[i] == kNone) fail("the word " + quote(fields[i + 1]) + " is not among the 1-grams");
+    if (fields[i] == data_.word(words_[i])) continue;
+    keys[n] = make_key(fields[i].data(), fields[i].size(), limit);
+    table_.prefetch(keys[n].hash);
+    places[n++] = i;
   }
-  levels_.back()->add(words.data(), p, b);
+  for (size_t k = 0; k < n; ++k) {
+    const WordTable::Slot *slot = table_.find(keys[k]);
+    const size_t i = places[k];
+    if (!slot) fail("the word " + quote(fields[i]) + " is not among the 1-grams");
+    words_[i] = static_cast<Id>(slot->value - 1);
+  }
 }
 
 void ArpaReader::unigram(std::string_view word, float prob, float backoff) {
@@ -181,6 +197,7 @@ void ArpaReader::unigram(std::string_view word, float prob, float backoff) {
   if (utf8_fault(begin, begin + word.size()) != begin + word.size()) fail("invalid UTF-8");
   const Id id = data_.add_word(word);
   if (id == kNone) fail("the 1-gram " + quote(word) + " stands there twice");
+  table_[make_key(word.data(), word.size(), word.data() + word.size())] = uint64_t{id} + 1;
   data_.nodes[0].push_back({id, prob, backoff, 0});
 }
 

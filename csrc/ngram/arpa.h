@@ -8,6 +8,7 @@
 
 #include "ngram/model_data.h"
 #include "ngram/trie.h"
+#include "text/word_table.h"
 
 namespace blackout::ngram {
 
@@ -34,6 +35,7 @@ class ArpaReader {
   void end_section();
   void entry(std::string_view text);
   void unigram(std::string_view word, float prob, float backoff);
+  void find_words(const std::string_view *fields, const char *limit);
   void finish();
   [[noreturn]] void fail(const std::string &what) const;
 
@@ -44,6 +46,8 @@ class ArpaReader {
   size_t section_ = 0;
   uint64_t found_ = 0;
   ModelData data_;
+  WordTable table_;  // the words of data_, in a table made for many look-ups: id + 1
+  std::array<Id, kMaxModelOrder> words_{};  // of the last n-gram
   std::vector<std::unique_ptr<Level>> levels_;
 };
 

@@ -13,7 +13,7 @@ Id ModelData::add_word(std::string_view word) {
       slots[i] = id;
       break;
     }
-    if (view().word(slots[i]) == word) return kNone;
+    if (this->word(slots[i]) == word) return kNone;
   }
   text.append(word);
   text_ends.push_back(text.size());
@@ -26,9 +26,8 @@ Id ModelData::add_word(std::string_view word) {
 void ModelData::grow() {
   slots.assign(std::max<size_t>(1024, 2 * slots.size()), kNone);
   const uint64_t mask = slots.size() - 1;
-  const Model model = view();
   for (Id id = 0; id < words(); ++id) {
-    uint64_t i = hash_word(model.word(id)) & mask;
+    uint64_t i = hash_word(word(id)) & mask;
     while (slots[i] != kNone) i = (i + 1) & mask;
     slots[i] = id;
   }

@@ -19,6 +19,11 @@ struct ModelData {
 
   Id words() const { return static_cast<Id>(text_ends.size()); }
 
+  std::string_view word(Id id) const {
+    const size_t begin = static_cast<size_t>(id ? text_ends[id - 1] : 0);
+    return {text.data() + begin, static_cast<size_t>(text_ends[id]) - begin};
+  }
+
   // Appends a word; kNone when it is there already.
   Id add_word(std::string_view word);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 
 #include "ngram/gram.h"
 #include "ngram/parallel.h"
@@ -13,6 +14,13 @@ namespace {
 template <int N>
 class LevelOf final : public Level {
  public:
+  explicit LevelOf(uint64_t expected) {
+    try {
+      entries_.reserve(std::min<uint64_t>(expected, kNone));
+    } catch (const std::bad_alloc &) {
+      // A wrong number in a file; the entries that do come will tell.
+    }
+  }
   void add(const Id *words, float prob, float backoff) override {
     Entry entry;
     std::copy(words, words + N, entry.w);
@@ -49,12 +57,12 @@ class LevelOf final : public Level {
 };
 
 template <int N = 2>
-std::unique_ptr<Level> make_level_of(size_t order) {
+std::unique_ptr<Level> make_level_of(size_t order, uint64_t expected) {
   if constexpr (N > static_cast<int>(kMaxModelOrder)) {
     throw std::invalid_argument("order " + std::to_string(order) + " is too high");
   } else {
-    if (order == N) return std::make_unique<LevelOf<N>>();
-    return make_level_of<N + 1>(order);
+    if (order == N) return std::make_unique<LevelOf<N>>(expected);
+    return make_level_of<N + 1>(order, expected);
   }
 }
 
@@ -68,7 +76,7 @@ std::string spell(const ModelData &data, const Id *words, size_t n) {
   std::string text;
   for (size_t i = 0; i < n; ++i) {
     if (i) text += ' ';
-    text += data.view().word(words[i]);
+    text += data.word(words[i]);
   }
   return text;
 }
@@ -133,7 +141,9 @@ void set_unset(const Level &level, size_t n, ModelData &data) {
 
 }  // namespace
 
-std::unique_ptr<Level> make_level(size_t order) { return make_level_of<>(order); }
+std::unique_ptr<Level> make_level(size_t order, uint64_t expected) {
+  return make_level_of<>(order, expected);
+}
 
 void build_trie(std::vector<std::unique_ptr<Level>> levels, ModelData &data) {
   data.order = levels.size() + 1;

@@ -30,7 +30,8 @@ class Level {
   virtual float backoff(size_t i) const = 0;
 };
 
-std::unique_ptr<Level> make_level(size_t order);
+// `expected` n-grams will come, or so the file says.
+std::unique_ptr<Level> make_level(size_t order, uint64_t expected);
 
 // `levels` are orders 2, 3, ...; level 1 is already in `data` (without sentinel). A context that
 // the file lacks is added with the probability that backing off gives it, so that answers stay
