@@ -156,7 +156,7 @@ void Estimator::begin_arpa(const std::vector<uint64_t> &ngrams, const Write &wri
 void Estimator::write_orders(Unigrams &unigrams, std::vector<std::unique_ptr<Order>> &orders,
                              const Estimate &estimate, const Write &write,
                              const Progress &progress) {
-  const std::vector<std::string_view> words(words_.begin(), words_.end());
+  const WordTexts words(words_);
   const std::vector<Discount> &discounts = estimate.discounts;
   auto lower = std::make_unique<Spool>(1, settings_.folder);
   IntoSpool unigrams_into(*lower);

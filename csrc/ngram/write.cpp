@@ -13,25 +13,29 @@ double safe_log10(double value) { return value > 1e-99 ? std::log10(value) : -99
 }  // namespace
 
 char *format_log10(double value, char *out) {
-  uint64_t scaled = static_cast<uint64_t>(std::llround(std::fabs(value) * 1e7));
+  const uint64_t scaled = static_cast<uint64_t>(std::fabs(value) * 1e7 + 0.5);
   if (scaled == 0) {
     *out++ = '0';
     return out;
   }
   if (value < 0) *out++ = '-';
-  char digits[24];
+  uint32_t whole = static_cast<uint32_t>(scaled / 10000000);
+  uint32_t decimals = static_cast<uint32_t>(scaled % 10000000);
+  char digits[10];
   int n = 0;
-  for (; scaled > 0 || n < 8; scaled /= 10) digits[n++] = static_cast<char>('0' + scaled % 10);
-  int zeros = 0;
-  while (zeros < 7 && digits[zeros] == '0') ++zeros;
-  for (int i = n; i-- > 7;) *out++ = digits[i];
-  if (zeros < 7) *out++ = '.';
-  for (int i = 7; i-- > zeros;) *out++ = digits[i];
+  do digits[n++] = static_cast<char>('0' + whole % 10);
+  while ((whole /= 10) > 0);
+  while (n > 0) *out++ = digits[--n];
+  if (decimals == 0) return out;
+  *out++ = '.';
+  for (int i = 7; i-- > 0; decimals /= 10) out[i] = static_cast<char>('0' + decimals % 10);
+  out += 7;
+  while (out[-1] == '0') --out;
   return out;
 }
 
-ArpaLines::ArpaLines(int order, bool backoffs, const std::vector<std::string_view> &words,
-                     size_t threads, const Write &write)
+ArpaLines::ArpaLines(int order, bool backoffs, const WordTexts &words, size_t threads,
+                     const Write &write)
     : order_(static_cast<size_t>(order)), backoffs_(backoffs), words_(words), write_(write) {
   for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
@@ -105,18 +109,18 @@ void ArpaLines::work() {
 
 void ArpaLines::format(Block &block) const {
   const size_t records = block.numbers.size() / 2;
-  size_t bytes = records * 40;
-  for (Word w : block.words) bytes += words_[w].size() + 1;
+  size_t bytes = records * 48 + WordTexts::kSlack;
+  for (Word w : block.words) bytes += words_.size(w) + 1;
   block.text.resize(bytes);
   char *out = block.text.data();
-  const Word *w = block.words.data();
+  const Word *w = block.words.data(), *const end = w + block.words.size();
+  const size_t ahead = 8 * order_;
   for (size_t i = 0; i < records; ++i, w += order_) {
+    for (size_t k = 0; k < order_ && w + ahead + k < end; ++k) words_.prefetch(w[ahead + k]);
     out = format_log10(std::min(0.0, safe_log10(block.numbers[2 * i])), out);
     for (size_t k = order_; k-- > 0;) {
       *out++ = k + 1 == order_ ? '\t' : ' ';
-      const std::string_view word = words_[w[k]];
-      std::memcpy(out, word.data(), word.size());
-      out += word.size();
+      out = words_.copy(w[k], out);
     }
     if (backoffs_) {
       *out++ = '\t';

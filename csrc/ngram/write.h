@@ -7,11 +7,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "ngram/backoff.h"
+#include "ngram/word_texts.h"
 
 namespace blackout::ngram {
 
@@ -25,7 +25,7 @@ char *format_log10(double value, char *out);
 class ArpaLines {
  public:
   // With `backoffs`, each line ends in the back-off weight.
-  ArpaLines(int order, bool backoffs, const std::vector<std::string_view> &words, size_t threads,
+  ArpaLines(int order, bool backoffs, const WordTexts &words, size_t threads,
             const Write &write);
   ~ArpaLines();
 
@@ -53,7 +53,7 @@ class ArpaLines {
 
   size_t order_;
   bool backoffs_;
-  const std::vector<std::string_view> &words_;
+  const WordTexts &words_;
   const Write &write_;
   std::vector<Word> records_;
   std::vector<float> numbers_;
