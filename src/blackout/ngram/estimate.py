@@ -23,7 +23,7 @@ from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.ngram.gzip_writer import GzipWriter
 from blackout.ngram.model import NGram
-from blackout.text.source import cores, scan
+from blackout.text.source import scan, thread_count
 
 __all__ = ["FALLBACK", "MAX_ORDER", "Estimate", "parse_size", "train"]
 
@@ -86,7 +86,7 @@ def train(
     estimator = _native.NGramEstimator(
         order=_check_order(order),
         memory=_check_memory(memory),
-        threads=threads or cores(),
+        threads=thread_count(threads),
         folder=str(folder),
         prune=_check_prune(prune, order),
         fallback=_check_fallback(discount_fallback),

@@ -13,7 +13,7 @@ from blackout import _native
 from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.ngram.model import NGram
-from blackout.text.source import Progress, cores, scan
+from blackout.text.source import Progress, scan, thread_count
 
 __all__ = ["Perplexity", "evaluate"]
 
@@ -62,7 +62,7 @@ def evaluate(
         keep_empty=config.keep_empty,
         skip_markers=config.skip_markers,
         replace_invalid=config.replace_invalid,
-        threads=threads or cores(),
+        threads=thread_count(threads),
         dump=dump is not None,
     )
     with contextlib.ExitStack() as stack:

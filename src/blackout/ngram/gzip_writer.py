@@ -7,7 +7,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO
 
-from blackout.text.source import cores
+from blackout.text.source import thread_count
 
 __all__ = ["GzipWriter"]
 
@@ -32,7 +32,8 @@ class GzipWriter:
         self._level = level
         self._pending: list[bytes] = []
         self._size = 0
-        self._pool = ThreadPoolExecutor(cores())
+        self._threads = thread_count(0)
+        self._pool = ThreadPoolExecutor(self._threads)
         self._members: deque[Future[bytes]] = deque()
 
     def __enter__(self) -> GzipWriter:
@@ -52,7 +53,7 @@ class GzipWriter:
         self._size += len(data)
         if self._size >= _MEMBER:
             self._submit()
-        while len(self._members) > 2 * cores():
+        while len(self._members) > 2 * self._threads:
             self._file.write(self._members.popleft().result())
 
     def _submit(self) -> None:
