@@ -1,5 +1,7 @@
 #include "ngram/discount.h"
 
+#include <cmath>
+
 namespace blackout::ngram {
 
 std::string closed_form(const Statistics &statistics, Discount &discount) {
@@ -10,8 +12,8 @@ std::string closed_form(const Statistics &statistics, Discount &discount) {
   const double y = n1 / (n1 + 2.0 * static_cast<double>(n[2]));
   for (size_t j = 1; j <= 3; ++j) {
     const double count = static_cast<double>(j);
-    const double d =
-        count - (count + 1) * y * static_cast<double>(n[j + 1]) / static_cast<double>(n[j]);
+    double d = count - (count + 1) * y * static_cast<double>(n[j + 1]) / static_cast<double>(n[j]);
+    if (std::fabs(d) < 1e-9) d = 0;  // rounding must not decide whether 0 is in range
     if (d < 0 || d > count)
       return "the discount for adjusted count " + std::to_string(j) + " would be " +
              std::to_string(d);

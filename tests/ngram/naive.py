@@ -52,6 +52,7 @@ class Naive:
             return fallback
         y = have[1] / (have[1] + 2 * have[2])
         amounts = tuple(j - (j + 1) * y * have[j + 1] / have[j] for j in (1, 2, 3))
+        amounts = tuple(0.0 if abs(d) < 1e-9 else d for d in amounts)
         return amounts if all(0 <= d <= j for j, d in enumerate(amounts, 1)) else fallback
 
     def _sum_contexts(self):

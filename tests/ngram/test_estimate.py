@@ -22,7 +22,7 @@ KEEP = TextConfig(keep_empty=True)
 words = st.sampled_from(["a", "b", "c", "d", "e", "f", "g"])
 sentences = st.lists(st.lists(words, max_size=7), min_size=1, max_size=25)
 slow = settings(
-    deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -39,6 +39,11 @@ def random_text(path, lines=400, types=60, seed=7):
     return write(path, [[f"w{r}" for r in row[:n]] for row, n in zip(ranks, lengths, strict=True)])
 
 
+def log10(value):
+    """As ARPA files have it: a discount of 0 leaves nothing for the lower order."""
+    return math.log10(value) if value > 1e-99 else -99
+
+
 def check_against(naive, arpa):
     assert set(arpa[0]) == {(w,) for w in naive.words}
     for n in range(1, naive.order + 1):
@@ -48,10 +53,10 @@ def check_against(naive, arpa):
             if gram == (BOS,):
                 assert prob == 0
             else:
-                assert prob == pytest.approx(math.log10(naive.prob(gram[-1], gram[:-1])), abs=1e-6)
+                assert prob == pytest.approx(log10(naive.prob(gram[-1], gram[:-1])), abs=1e-6)
             if n < naive.order:
                 gamma = naive.gamma.get(gram, 1.0)
-                assert backoff == pytest.approx(math.log10(gamma), abs=1e-6)
+                assert backoff == pytest.approx(log10(gamma), abs=1e-6)
 
 
 @slow
@@ -125,9 +130,10 @@ def test_backing_off_gives_the_interpolated_probability(tmp_path, sentences, ask
         known = [w if w in naive.words else UNK for w in sentence]
         history, expected = (BOS,), []
         for word in [*known, EOS]:
-            expected.append(math.log10(naive.prob(word, history)))
+            expected.append(log10(naive.prob(word, history)))
             history = (*history, word)
-        np.testing.assert_allclose(model.score(sentence), expected, atol=3e-6)
+        scores = np.maximum(model.score(sentence), -99)
+        np.testing.assert_allclose(scores, expected, atol=3e-6)
 
 
 def test_literal_unk_is_counted_as_the_unknown_word(tmp_path):
