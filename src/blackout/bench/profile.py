@@ -45,7 +45,7 @@ def _instrumented(timer: _Timer) -> Iterator[None]:
     try:
         yield
     finally:
-        cpu._native = _native  # type: ignore[misc]
+        cpu._native = _native
         for name, function in products.items():
             setattr(torch, name, function)
 

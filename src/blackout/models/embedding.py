@@ -22,15 +22,22 @@ class Embedding(nn.Module):
     """
 
     def __init__(
-        self, n_words: int, size: int, storage: torch.dtype = torch.float32, impl: str = "auto"
+        self,
+        n_words: int,
+        size: int,
+        *,
+        init_range: float = 0.08,
+        storage: torch.dtype = torch.float32,
+        impl: str = "auto",
     ) -> None:
         super().__init__()
         self.impl = impl
+        self.init_range = init_range
         self.weight = nn.Parameter(empty_table(n_words, size, dtype=storage))
-        self.reset_parameters(0.08)
+        self.reset_parameters()
 
-    def reset_parameters(self, init_range: float) -> None:
-        fill_uniform(self.weight, init_range)
+    def reset_parameters(self) -> None:
+        fill_uniform(self.weight, self.init_range)
 
     def forward(self, words: Tensor) -> Tensor:
         rows: Tensor = _Lookup.apply(self.weight, words, self.impl)
@@ -39,7 +46,7 @@ class Embedding(nn.Module):
 
 class _Lookup(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, words: Tensor, impl: str) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, weight: Tensor, words: Tensor, impl: str) -> Tensor:
         ctx.save_for_backward(words)
         ctx.shape, ctx.dtype = weight.shape, weight.dtype
         work = torch.promote_types(weight.dtype, torch.float32)
@@ -47,7 +54,7 @@ class _Lookup(torch.autograd.Function):
         return rows
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (words,) = ctx.saved_tensors
         values = grad.reshape(-1, ctx.shape[1]).to(ctx.dtype)
         rows = words.reshape(1, -1)

@@ -48,7 +48,13 @@ class LanguageModel(nn.Module):
         super().__init__()
         self.config = config
         hidden, simple = config.hidden, config.cell in ("sigmoid", "tanh", "relu")
-        self.embedding = Embedding(vocab_size, hidden, STORAGE[config.storage], impl)
+        self.embedding = Embedding(
+            vocab_size,
+            hidden,
+            init_range=config.init_range,
+            storage=STORAGE[config.storage],
+            impl=impl,
+        )
         self.layers = nn.ModuleList(
             SimpleLayer(config.cell, hidden if i else 0, hidden, config.bias, precision, impl)
             if simple
@@ -60,16 +66,19 @@ class LanguageModel(nn.Module):
         )
         self.dropout = nn.Dropout(config.dropout)
         self.output = output
-        self.reset_parameters()
+        self._reset_recurrence()  # the two tables have filled themselves: once is long enough
 
     def reset_parameters(self) -> None:
+        self.embedding.reset_parameters()
+        self.output.reset_parameters()
+        self._reset_recurrence()
+
+    def _reset_recurrence(self) -> None:
         init_range = self.config.init_range
-        self.embedding.reset_parameters(init_range)
         for layer in self.layers:
             layer.reset_parameters(init_range)  # type: ignore[operator]
         if self.projection is not None:
             nn.init.uniform_(self.projection.weight, -init_range, init_range)
-        self.output.reset_parameters()
 
     def initial_state(self, batch: int) -> Tensor:
         """The state before any word: zeros (layers, S, B, h)."""

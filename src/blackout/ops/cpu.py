@@ -426,7 +426,7 @@ class _Recurrence(torch.autograd.Function):
     """Each step is one product and one native call; W's gradient is one product at the end."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         inputs: Tensor,
         state: Tensor,
@@ -471,7 +471,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         outputs, previous, matrix, keep = ctx.saved_tensors
         steps, streams, size = outputs.shape
         dtype, threads = matrix.dtype, torch.get_num_threads()

@@ -54,13 +54,10 @@ def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> Tens
 
     Like ``torch.nn.utils.clip_grad_norm_``, which refuses sparse gradients.
     """
-    gradients = []
-    for p in parameters:
-        if p.grad is not None:
-            p.grad = sum_rows(p.grad)
-            gradients.append(p.grad)
-    norm = global_norm(gradients)
+    touched = [(p, sum_rows(p.grad)) for p in parameters if p.grad is not None]
+    norm = global_norm([gradient for _, gradient in touched])
     factor = clip_factor(norm, max_norm)
-    for gradient in gradients:
+    for p, gradient in touched:
         stored_values(gradient).mul_(factor.to(gradient.dtype))
+        p.grad = gradient
     return norm

@@ -253,7 +253,7 @@ class _SampledObjective(torch.autograd.Function):
     """J (G, M) with closed-form gradients; the table's is row-sparse if the layer is."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: torch.autograd.function.FunctionCtx,
         hidden: Tensor,
         weight: Tensor,
@@ -282,7 +282,7 @@ class _SampledObjective(torch.autograd.Function):
         return value
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: torch.autograd.function.FunctionCtx, grad: Tensor
     ) -> tuple[Tensor | None, ...]:
         target, samples, *saved = ctx.saved_tensors  # type: ignore[attr-defined]

@@ -1,0 +1,153 @@
+"""Training speed at growing vocabularies: plain PyTorch, this package, exact and adaptive softmax.
+
+    python benchmarks/speed_study.py                     the table, and docs/speed.svg
+    python benchmarks/speed_study.py --seconds 2 --sizes 10000
+
+One recurrent network (sigmoid cell, hidden 256, batch 128, 20 time steps), made-up words with
+Zipf's frequencies, RMSProp; only the output layer and the arithmetic behind it differ. Every
+method runs in a process of its own, one after the other for each vocabulary size; the exact
+softmax trains blocks of 16 streams, since its logits for 128 would need gigabytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+METHODS = {
+    "plain": "BlackOut, plain PyTorch",
+    "fp32": "BlackOut, native float32",
+    "bf16": "BlackOut, native bf16 products",
+    "adaptive": "PyTorch's adaptive softmax",
+    "full": "exact softmax",
+}
+STYLES = {
+    "plain": ("#d55e00", "s"),
+    "fp32": ("#0072b2", "o"),
+    "bf16": ("#009e73", "D"),
+    "adaptive": ("#cc79a7", "^"),
+    "full": ("#000000", "v"),
+}
+LARGEST_FULL = 250_000
+
+
+def measure(method: str, vocab_size: int, seconds: float) -> dict[str, Any]:
+    """Words per second and peak memory of one method, in this process."""
+    from blackout.bench.measure import TrainingBench
+    from blackout.config import Config
+
+    config = Config.from_dict(
+        {
+            "model": {"hidden": 256, "context": "stream"},
+            "loss": {"samples": 500, "loss": "full" if method == "full" else "blackout"},
+            "run": {
+                "precision": "bf16" if method == "bf16" else "fp32",
+                "batch": 16 if method == "full" else 128,
+            },
+        }
+    )
+    bench = TrainingBench(config, vocab_size, "reference" if method == "plain" else "auto")
+    if method == "adaptive":
+        use_adaptive_softmax(bench, vocab_size)
+    speed = bench.measure(seconds)
+    return {"words_per_second": speed.words_per_second, "peak_rss_bytes": speed.peak_rss_bytes}
+
+
+def use_adaptive_softmax(bench: Any, vocab_size: int) -> None:
+    """Puts ``torch.nn.AdaptiveLogSoftmaxWithLoss`` in place of the sampled output layer."""
+    import torch
+    from torch import nn
+
+    from blackout.optim import RMSProp
+
+    class Adaptive(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            cutoffs = [vocab_size // 50, vocab_size // 10]
+            self.inner = nn.AdaptiveLogSoftmaxWithLoss(256, vocab_size, cutoffs)
+
+        def forward(self, hidden: torch.Tensor, target: torch.Tensor) -> Any:
+            return self.inner(hidden.reshape(-1, 256), target.reshape(-1))
+
+    bench.model.output = Adaptive()
+    bench.optimizer = RMSProp(bench.model.parameters(), clip=1.0)
+
+
+def run(method: str, vocab_size: int, seconds: float) -> dict[str, Any]:
+    arguments = ["--one", method, "--sizes", str(vocab_size), "--seconds", str(seconds)]
+    done = subprocess.run(
+        [sys.executable, __file__, *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{method} at {vocab_size}: {done.stderr[-2000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def study(sizes: list[int], seconds: float) -> dict[str, dict[int, dict[str, Any]]]:
+    results: dict[str, dict[int, dict[str, Any]]] = {method: {} for method in METHODS}
+    for vocab_size in sizes:
+        for method in METHODS:
+            if method == "full" and vocab_size > LARGEST_FULL:
+                continue
+            results[method][vocab_size] = run(method, vocab_size, seconds)
+            speed = results[method][vocab_size]["words_per_second"]
+            print(f"{vocab_size:>9,}  {METHODS[method]:<32} {speed:>10,.0f} words/s", flush=True)
+    return results
+
+
+def table(results: dict[str, dict[int, dict[str, Any]]], sizes: list[int]) -> str:
+    lines = ["| words/s at V = | " + " | ".join(f"{size:,}" for size in sizes) + " |"]
+    lines.append("|---" * (len(sizes) + 1) + "|")
+    for method, name in METHODS.items():
+        cells = [
+            f"{results[method][size]['words_per_second']:,.0f}" if size in results[method] else "–"
+            for size in sizes
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def plot(results: dict[str, dict[int, dict[str, Any]]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "blackout"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.2))
+    for method, points in results.items():
+        colour, marker = STYLES[method]
+        sizes = sorted(points)
+        speeds = [points[size]["words_per_second"] for size in sizes]
+        axes.plot(sizes, speeds, color=colour, marker=marker, label=METHODS[method])
+    axes.set(xscale="log", yscale="log", xlabel="vocabulary size", ylabel="training words / second")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[10_000, 64_000, 250_000, 1_000_000]
+    )
+    parser.add_argument("--seconds", type=float, default=6.0, help="time for each measurement")
+    parser.add_argument("--out", type=Path, default=Path("docs"), help="folder of speed.svg")
+    parser.add_argument("--one", choices=list(METHODS), help="one measurement, in this process")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one, options.sizes[0], options.seconds)))
+        return
+    results = study(options.sizes, options.seconds)
+    print("\n" + table(results, options.sizes))
+    plot(results, options.out / "speed.svg")
+
+
+if __name__ == "__main__":
+    main()
