@@ -1,5 +1,8 @@
 """Types of the native module; one section for each folder of csrc/."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -85,3 +88,68 @@ def update_rows(*arguments: float) -> None: ...
 def update_dense(*arguments: float) -> None: ...
 def step_forward(*arguments: int) -> None: ...
 def step_backward(*arguments: int) -> None: ...
+
+# csrc/ngram
+
+class NGramEstimator:
+    tokens: int
+    sentences: int
+    types: int
+    def __init__(
+        self,
+        *,
+        order: int,
+        memory: int,
+        threads: int,
+        folder: str,
+        prune: Sequence[int],
+        fallback: tuple[float, float, float] | None,
+        keep_empty: bool,
+        skip_markers: bool,
+        replace_invalid: bool,
+    ) -> None: ...
+    def announce(self, word: bytes) -> None: ...
+    def next_file(self) -> None: ...
+    def feed(self, data: npt.NDArray[np.uint8], last: bool) -> int: ...
+    def estimate(
+        self,
+        write: Callable[[bytes], object],
+        progress: Callable[[str, int, int], None] | None,
+    ) -> dict[str, Any]: ...
+
+class NGramModel:
+    order: int
+    counts: list[int]
+    unk: int
+    bos: int | None
+    eos: int
+    @staticmethod
+    def open(path: str, verify: bool) -> NGramModel: ...
+    def save(self, write: Callable[[bytes], object]) -> None: ...
+    def find(self, word: bytes) -> int | None: ...
+    def words(self) -> list[str]: ...
+    def score(self, ids: npt.NDArray[np.uint32], *, bos: bool) -> npt.NDArray[np.float32]: ...
+    def score_text(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.float32]: ...
+    def score_all(
+        self, context: npt.NDArray[np.uint32], *, bos: bool
+    ) -> npt.NDArray[np.float32]: ...
+
+class ArpaReader:
+    def __init__(self) -> None: ...
+    def feed(self, data: npt.NDArray[np.uint8], last: bool) -> int: ...
+    def take(self) -> NGramModel | tuple[int, str]: ...
+
+class NGramEvaluator:
+    def __init__(
+        self,
+        model: NGramModel,
+        *,
+        keep_empty: bool,
+        skip_markers: bool,
+        replace_invalid: bool,
+        threads: int,
+        dump: bool,
+    ) -> None: ...
+    def feed(self, data: npt.NDArray[np.uint8], last: bool) -> int: ...
+    def take_lines(self) -> bytes: ...
+    def totals(self) -> tuple[int, int, int, float, float]: ...

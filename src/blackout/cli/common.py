@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import tyro
 
@@ -35,11 +35,11 @@ class Output:
 
 def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None = None) -> T:
     """The options of a verb; wrong usage ends the program with status 2."""
-    options: T = tyro.cli(
+    options: Any = tyro.cli(
         cls,
         prog=f"blackout {verb}",
         args=list(arguments),
-        default=default,  # type: ignore[arg-type]
+        default=default,
         config=(tyro.conf.OmitArgPrefixes,),
     )
-    return options
+    return cast(T, options)

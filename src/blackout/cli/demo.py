@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from blackout.cli.common import Output, parse
-from blackout.config import Config
+from blackout.config import Config, Loss
 from blackout.errors import UserError
 from blackout.text.bundled import bundled_text
 from blackout.text.prepared import Prepared, prepare
@@ -23,7 +23,7 @@ SETTINGS = Config.from_dict(
         "run": {"batch": 32, "bptt": 20, "epochs": 6, "device": "cpu"},
     }
 )
-CONTESTANTS = {"BlackOut": "blackout", "exact softmax": "full"}
+CONTESTANTS: dict[str, Loss] = {"BlackOut": "blackout", "exact softmax": "full"}
 
 
 @dataclass

@@ -22,6 +22,8 @@ VERBS = {
     "bench train": ("blackout.cli.bench_train", "speed and memory of training"),
     "bench eval": ("blackout.cli.bench_eval", "speed of exact evaluation"),
     "data": ("blackout.cli.data", "download a public corpus"),
+    "ngram train": ("blackout.cli.ngram_train", "a Kneser-Ney n-gram model from text"),
+    "ngram eval": ("blackout.cli.ngram_eval", "perplexity of a text under an n-gram model"),
 }
 
 
