@@ -373,8 +373,9 @@ def test_training_is_deterministic_for_each_number_of_threads(threads):
         assert value.dtype == (torch.bfloat16 if "layers" not in name else torch.float32)
 
 
-def test_bf16_products_leave_row_gradients_in_bf16_where_torch_allows_it():
+def test_row_gradients_may_stay_in_bf16_where_torch_allows_it():
     layer = BlackOut(4, 30, 5, precision="bf16")
+    layer.keep_bf16_row_gradients()
     if not hasattr(layer.weight, "grad_dtype"):
         pytest.skip("this PyTorch has gradients of the parameter's type only")
     layer(torch.randn(6, 4), torch.randint(30, (6,))).loss.backward()

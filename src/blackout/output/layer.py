@@ -201,8 +201,14 @@ class SampledOutputLayer(OutputLayer):
         self.seed = seed
         self.proposal = Proposal(counts, alpha)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
-        if sparse and precision == "bf16" and hasattr(self.weight, "grad_dtype"):
-            # Products in bf16 give row gradients in bf16: let them stay so, at half the traffic.
+
+    def keep_bf16_row_gradients(self) -> None:
+        """Leaves row gradients in the type that products in bf16 give them, at half the traffic.
+
+        For optimisers that take a gradient of another type than its parameter, as ours does; where
+        PyTorch is too old for such gradients, nothing changes.
+        """
+        if self.sparse and self.precision == "bf16" and hasattr(self.weight, "grad_dtype"):
             self.weight.grad_dtype = None
 
     def extra_repr(self) -> str:
