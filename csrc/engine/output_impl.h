@@ -8,11 +8,7 @@ void gather(const GatherArgs &a, i64 begin, i64 end) {
   typed(a.table, [&](auto *table) {
     typed(a.out, [&](auto *out) {
       for (i64 i = begin; i < end; ++i) {
-        if (i + 4 < end) {  // rows lie anywhere: fetch the start of one that is needed soon
-          const auto *soon = table + a.rows[i + 4] * a.size;
-          __builtin_prefetch(soon);
-          __builtin_prefetch(reinterpret_cast<const char *>(soon) + 64);
-        }
+        if (i + kAhead < end) prefetch_row(table + a.rows[i + kAhead] * a.size, a.size);
         copy_row(table + a.rows[i] * a.size, out + i * a.size, a.size);
       }
     });

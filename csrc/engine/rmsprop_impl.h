@@ -14,6 +14,12 @@ inline void sum_occurrences(const RowGradient &g, const T *values, i64 index, fl
   }
 }
 
+inline void prefetch_gradient(const RowGradient &g, i64 index) {
+  typed(g.values, [&](const auto *values) {
+    prefetch_row(values + g.order[g.start[index]] * g.size, g.size);
+  });
+}
+
 // Calls body with the gradient of row `index`, in place where it occurs once.
 template <class F>
 inline void with_row(const RowGradient &g, i64 index, float *scratch, F &&body) {
@@ -44,9 +50,11 @@ template <class T> inline float squares(const T *x, i64 size) {
 }
 
 void squared_norms(const RowGradient &g, double *out, i64 begin, i64 end, float *scratch) {
-  for (i64 index = begin; index < end; ++index)
+  for (i64 index = begin; index < end; ++index) {
+    if (index + kAhead < end) prefetch_gradient(g, index + kAhead);
     with_row(g, index, scratch,
              [&](const auto *x) { out[index] = static_cast<double>(squares(x, g.size)); });
+  }
 }
 
 double sum_of_squares(Numbers values, i64 begin, i64 end) {
@@ -126,9 +134,13 @@ inline void update_one(const RmsPropArgs &s, float aging, const G *g, const W *w
     update_full(s, aging, g, weight, moment, result, size);
 }
 
-inline void prefetch_row(const void *row) {
-  for (int line = 0; line < 4; ++line)
-    __builtin_prefetch(static_cast<const char *>(row) + 64 * line, 1);
+// All that the update of row number `index` will read.
+inline void prefetch_update(const UpdateArgs &a, i64 index, i64 moment_size) {
+  const RowGradient &g = a.gradient;
+  const i64 row = g.rows[index];
+  prefetch_gradient(g, index);
+  prefetch_row(a.moment + row * moment_size, moment_size);
+  typed(a.table, [&](const auto *table) { prefetch_row(table + row * g.size, g.size); });
 }
 
 void update_rows(const UpdateArgs &a, i64 begin, i64 end, float *scratch) {
@@ -140,18 +152,14 @@ void update_rows(const UpdateArgs &a, i64 begin, i64 end, float *scratch) {
     const i64 row = g.rows[index];
     const float aging = s.agings ? s.agings[index] : s.aging;
     float *moment = a.moment + row * moment_size;
-    if (index + 2 < end) prefetch_row(a.moment + g.rows[index + 2] * moment_size);
+    if (index + kAhead < end) prefetch_update(a, index + kAhead, moment_size);
     with_row(g, index, scratch, [&](const auto *x) {
       if (a.table.half) {
         bf16 *weight = static_cast<bf16 *>(a.table.data) + row * g.size;
-        if (index + 2 < end)
-          prefetch_row(static_cast<bf16 *>(a.table.data) + g.rows[index + 2] * g.size);
         update_one(s, aging, x, weight, moment, rounded, g.size);
         store_rounded(weight, rounded, g.size, s.rounding, row);
       } else {
         float *weight = static_cast<float *>(a.table.data) + row * g.size;
-        if (index + 2 < end)
-          prefetch_row(static_cast<float *>(a.table.data) + g.rows[index + 2] * g.size);
         update_one(s, aging, x, weight, moment, weight, g.size);
       }
     });

@@ -162,3 +162,13 @@ inline vf inverse_root(vf x) {
   return 1.0f / square_root(x);
 #endif
 }
+
+// Rows lie anywhere in memory: the first kilobyte of one that is needed soon is fetched early.
+template <class T> inline void prefetch_row(const T *row, i64 size) {
+  const i64 bytes = size * static_cast<i64>(sizeof(T));
+  const i64 most = bytes < 1024 ? bytes : 1024;
+  for (i64 line = 0; line < most; line += 64)
+    __builtin_prefetch(reinterpret_cast<const char *>(row) + line, 1);
+}
+
+constexpr i64 kAhead = 3;  // rows
