@@ -27,7 +27,13 @@ from blackout.atomic import make_folder, remove_leftovers, replacing
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.evaluate.perplexity import Perplexity, evaluate
-from blackout.models.saved import WEIGHTS, describe_model, load, new_model, save_weights
+from blackout.models.saved import (
+    WEIGHTS,
+    describe_model,
+    load_weights,
+    new_model,
+    save_weights,
+)
 from blackout.optim import Schedule
 from blackout.storage import first_non_finite
 from blackout.text.prepared import Prepared
@@ -218,8 +224,8 @@ class Trainer:
     def _test(self) -> Perplexity | None:
         if "test" not in self.data.shards:
             return None
-        best = load(self.out, device=str(self.device))
-        result = evaluate(best, self.data.shard("test"))
+        load_weights(self.out, self.model)  # the last weights are safe in the checkpoint
+        result = evaluate(self.model, self.data.shard("test"))
         self.metrics.write("test", **dataclasses.asdict(result))
         return result
 

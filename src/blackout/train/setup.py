@@ -52,13 +52,25 @@ def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> 
         [*groups, {"params": others}],
         lr=optim.lr,
         beta=optim.beta,
-        damping=optim.damping,
+        damping=default_damping(config) if optim.damping is None else optim.damping,
         damping_inside=optim.damping_inside,
         decay=optim.decay,
         second_moment=optim.second_moment,
         clip=optim.clip,
         seed=config.run.seed,
     )
+
+
+def default_damping(config: Config) -> float:
+    """A floor under the second moment that keeps its meaning whatever the size of the block.
+
+    A gradient is a mean over the N = B T words of a block, so what one word contributes to a row
+    shrinks as 1/N, and its square as 1/N². Measured in that unit the floor is 0.001: far below
+    what a target word contributes (about 0.25), so that rare words still learn fast; far above
+    what a sampled word contributes whose probability is already small, so that RMSProp does not
+    blow such gradients up until rare words are driven out (docs/method.md has the measurements).
+    """
+    return 0.001 / (config.run.batch * config.run.bptt) ** 2
 
 
 def input_update_rate(config: Config, counts: ArrayLike) -> Tensor:
