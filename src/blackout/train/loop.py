@@ -198,6 +198,7 @@ class Trainer:
         self.progress.validation_begins()
         valid = evaluate(self.model, self.valid)
         self._require_finite(valid.perplexity, "validation perplexity")
+        self._require_finite_weights()
         lr = self.schedule.lr
         is_best = self.schedule.after_epoch(valid.perplexity)
         if is_best:
@@ -247,8 +248,7 @@ class Trainer:
         return time.monotonic() - self.saved_at > 60 * self.config.run.checkpoint_minutes
 
     def _save(self) -> None:
-        if (name := first_non_finite(self.model.state_dict())) is not None:
-            self._stop_as_not_finite(f"a weight of {name} is not finite")
+        self._require_finite_weights()
         self.position.schedule = dataclasses.asdict(self.schedule)
         self.position.metrics_bytes = self.metrics.size
         self.checkpoints.save(self.position, self.model, self.optimizer, self.state)
@@ -257,6 +257,10 @@ class Trainer:
     def _require_finite(self, value: float, name: str) -> None:
         if not math.isfinite(value):
             self._stop_as_not_finite(f"the {name} is {value}")
+
+    def _require_finite_weights(self) -> None:
+        if (name := first_non_finite(self.model.state_dict())) is not None:
+            self._stop_as_not_finite(f"a weight of {name} is not finite")
 
     def _stop_as_not_finite(self, finding: str) -> NoReturn:
         kept = "no checkpoint was saved yet"
