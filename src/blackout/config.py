@@ -136,7 +136,7 @@ class OptimConfig:
     beta: float = 0.999
     """Memory of the second moment."""
     damping: float | None = None
-    """Added to the second moment under the root; None: 0.001 / (batch · bptt)²."""
+    """Added to the second moment under the root; None: 0.1 (1 - beta) / (batch · bptt)²."""
     damping_inside: bool = True
     """True: sqrt(v + damping), the paper's; False: sqrt(v) + damping."""
     decay: Literal["exact", "paper", "none", "dense"] = "exact"

@@ -64,13 +64,13 @@ def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> 
 def default_damping(config: Config) -> float:
     """A floor under the second moment that keeps its meaning whatever the size of the block.
 
-    A gradient is a mean over the N = B T words of a block, so what one word contributes to a row
-    shrinks as 1/N, and its square as 1/N². Measured in that unit the floor is 0.001: far below
-    what a target word contributes (about 0.25), so that rare words still learn fast; far above
-    what a sampled word contributes whose probability is already small, so that RMSProp does not
-    blow such gradients up until rare words are driven out (docs/method.md has the measurements).
+    A gradient is a mean over the N = B T words of a block, so one word, as a target, adds about
+    (1 - beta) / (4 N²) to the second moments of its row. The floor is less than half of that: a
+    rare word that occurs still takes nearly a full step, while the far smaller gradients it gets
+    as a sample are not blown up to full steps, which would drive it out before it occurs again.
+    docs/experiments.md has the measurements.
     """
-    return 0.001 / (config.run.batch * config.run.bptt) ** 2
+    return 0.1 * (1 - config.optim.beta) / (config.run.batch * config.run.bptt) ** 2
 
 
 def input_update_rate(config: Config, counts: ArrayLike) -> Tensor:
