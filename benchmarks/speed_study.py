@@ -54,7 +54,7 @@ def measure(method: str, vocab_size: int, seconds: float) -> dict[str, Any]:
     if method == "adaptive":
         use_adaptive_softmax(bench, vocab_size)
     speed = bench.measure(seconds)
-    return {"words_per_second": speed.words_per_second, "peak_rss_bytes": speed.peak_rss_bytes}
+    return speed.to_dict()
 
 
 def use_adaptive_softmax(bench: Any, vocab_size: int) -> None:

@@ -373,6 +373,19 @@ def test_training_is_deterministic_for_each_number_of_threads(threads):
         assert value.dtype == (torch.bfloat16 if "layers" not in name else torch.float32)
 
 
+def test_row_gradients_may_stay_in_bf16_where_torch_allows_it():
+    layer = BlackOut(4, 30, 5, precision="bf16")
+    layer.keep_bf16_row_gradients()
+    if not hasattr(layer.weight, "grad_dtype"):
+        pytest.skip("this PyTorch has gradients of the parameter's type only")
+    layer(torch.randn(6, 4), torch.randint(30, (6,))).loss.backward()
+    assert layer.weight.grad.dtype == torch.bfloat16
+    before = layer.weight.detach().clone()
+    RMSProp(layer.parameters(), lr=0.01, clip=1.0).step()
+    assert layer.weight.dtype == torch.float32
+    assert not torch.equal(layer.weight, before)
+
+
 def test_gradients_of_two_blocks_add_up():
     """Buffers are used again, but never while a gradient still lives in one."""
     layer = BlackOut(300, 500, 100, seed=1)

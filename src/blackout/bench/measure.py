@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -73,16 +73,20 @@ class TrainingBench:
 
     def measure(self, duration: float) -> Speed:
         """Rounds of some blocks and as many passes over the bare products."""
+        for _ in range(3):
+            self.train_block()
+        peak = peak_rss_bytes()
         products = BlockProducts(self.config, self.vocab_size)
-        words = self.config.run.batch * self.config.run.bptt
-        return _measure(
+        speed = _measure(
             self.train_block,
-            words,
+            self.config.run.batch * self.config.run.bptt,
             flops_per_word(self.config, self.vocab_size),
             products.run,
             products.flops,
             duration,
         )
+        # the arrays of the bare products are no memory of training
+        return replace(speed, peak_rss_bytes=max(peak, speed.peak_rss_bytes - products.bytes))
 
 
 class EvaluationBench:
@@ -127,8 +131,7 @@ def _measure(
     duration: float,
 ) -> Speed:
     """Medians over rounds of work and bare products in turns."""
-    for _ in range(3):
-        work()
+    work()
     products()
     each = max(1, int(0.25 / max(seconds(work), 1e-4)))  # rounds of about a quarter second
     rates: list[float] = []

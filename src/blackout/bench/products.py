@@ -53,6 +53,11 @@ class BlockProducts:
         self.d_hidden, self.d_rows = torch.empty_like(self.hidden), torch.empty_like(self.rows)
         self.flops = 2 * steps * batch * 3 * (h * h + columns * h)
 
+    @property
+    def bytes(self) -> int:
+        """Memory of the arrays."""
+        return sum(a.numel() * 4 for a in vars(self).values() if isinstance(a, torch.Tensor))
+
     def run(self) -> None:
         for t, states in enumerate(self.states):
             torch.mm(states, self.matrix.mT, out=self.new_states[t])
@@ -68,7 +73,7 @@ class BlockProducts:
 class EvaluationProducts:
     """The float32 product of exact evaluation: hidden states by a tile of the word table."""
 
-    def __init__(self, hidden: int, vocab_size: int, words: int = 1024, tile: int = 8192) -> None:
+    def __init__(self, hidden: int, vocab_size: int, words: int = 1024, tile: int = 2048) -> None:
         tile = min(tile, vocab_size)
         self.states, self.rows = torch.rand(words, hidden), torch.rand(tile, hidden)
         self.logits = torch.empty(words, tile)

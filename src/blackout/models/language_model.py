@@ -24,6 +24,7 @@ from blackout.models.cells import GatedLayer, SimpleLayer
 from blackout.models.embedding import Embedding
 from blackout.ops.tables import STORAGE
 from blackout.output import NCE, BlackOut, Full, OutputLayer, Sampled
+from blackout.output.layer import SampledOutputLayer
 from blackout.text.vocab import EOS, Vocab
 
 
@@ -116,6 +117,8 @@ def build_model(
     word_counts = torch.as_tensor(np.asarray(counts, dtype=np.float64))
     torch.manual_seed(config.run.seed)
     output = build_output(config, word_counts, always_sample, impl)
+    if isinstance(output, SampledOutputLayer):
+        output.keep_bf16_row_gradients()  # our optimiser takes them
     return LanguageModel(len(word_counts), config.model, output, config.run.precision, impl)
 
 

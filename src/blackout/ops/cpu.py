@@ -188,7 +188,12 @@ def _offsets(log_q: Tensor, bias: Tensor | None, constant: float, words: Tensor)
 
 
 def sampled_backward(
-    saved: SampledSaved, target: Tensor, samples: Tensor, grad: Tensor, logit_sums: bool
+    saved: SampledSaved,
+    target: Tensor,
+    samples: Tensor,
+    grad: Tensor,
+    logit_sums: bool = True,
+    row_dtype: torch.dtype | None = None,
 ) -> SampledGradients:
     """The gradients of sum(grad * J); no pass over the (G, M, K) derivatives but the products."""
     hidden, weight, sample_rows, d_target, d_samples = saved
@@ -196,7 +201,8 @@ def sampled_backward(
     dtype, threads = sample_rows.dtype, torch.get_num_threads()
     grad, target = converted(grad, torch.float32), target.contiguous()
 
-    row_values = buffer((samples.numel() + target.numel(), size), weight.dtype)
+    row_dtype = row_dtype or weight.dtype
+    row_values = buffer((samples.numel() + target.numel(), size), row_dtype)
     d_sample_rows = row_values[: samples.numel()].view(sample_rows.shape)
     d_target_rows = row_values[samples.numel() :]
     scaled = buffer((groups, words, size), dtype)
@@ -210,7 +216,7 @@ def sampled_backward(
         *_numbers(d_target_rows),
         threads,
     )
-    if dtype == weight.dtype:
+    if dtype == row_dtype:
         torch.bmm(d_samples.mT, scaled, out=d_sample_rows)
     else:
         products = buffer(tuple(sample_rows.shape), dtype)

@@ -198,9 +198,16 @@ class SampledGradients(NamedTuple):
 
 
 def sampled_backward(
-    saved: SampledSaved, target: Tensor, samples: Tensor, grad: Tensor, logit_sums: bool = True
+    saved: SampledSaved,
+    target: Tensor,
+    samples: Tensor,
+    grad: Tensor,
+    logit_sums: bool = True,
+    row_dtype: torch.dtype | None = None,
 ) -> SampledGradients:
     """The gradients of sum(grad * J); ``grad`` (G, M); bias and log Z only with ``logit_sums``.
+
+    ``row_dtype``: the type that faster versions give ``row_values``; here they are as computed.
 
     The factors ``grad`` go into the small arrays, the hidden states, not into the (G, M, K) ones.
     """
