@@ -135,8 +135,8 @@ class OptimConfig:
     """Factor after an epoch that made validation worse."""
     beta: float = 0.999
     """Memory of the second moment."""
-    damping: float = 1e-12
-    """Added to the second moment under the root (see docs/method.md on its choice)."""
+    damping: float | None = None
+    """Added to the second moment under the root; None: 0.1 (1 - beta) / (batch · bptt)²."""
     damping_inside: bool = True
     """True: sqrt(v + damping), the paper's; False: sqrt(v) + damping."""
     decay: Literal["exact", "paper", "none", "dense"] = "exact"
@@ -153,7 +153,8 @@ class OptimConfig:
         _check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "above 0 and at most 1")
         _check(0 < self.lr_cut <= 1, "lr_cut", self.lr_cut, "above 0 and at most 1")
         _check(0 <= self.beta < 1, "beta", self.beta, "at least 0 and below 1")
-        _check(0 <= self.damping < math.inf, "damping", self.damping, "0 or more")
+        if self.damping is not None:
+            _check(0 <= self.damping < math.inf, "damping", self.damping, "0 or more")
         _check(0 <= self.clip < math.inf, "clip", self.clip, "0 or more")
 
 

@@ -55,17 +55,25 @@ def load(
     """
     folder = Path(folder)
     config, vocab = read_description(folder)
+    with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not ours to reset
+        model = new_model(config, vocab)
+    load_weights(folder, model, which)
+    return model.to(torch.device(device)).eval()
+
+
+def load_weights(
+    folder: Path, model: LanguageModel, which: Literal["best", "last"] = "best"
+) -> None:
+    """Fills a model with the weights of a folder, without a second copy of them in memory."""
+    assert model.vocab is not None
     path, prefix = folder / WEIGHTS, ""
     if which == "last":
         path, prefix = newest_checkpoint(folder), MODEL_PREFIX
     elif not path.is_file():
         raise UserError(f"{folder}: not a model folder: it has no {WEIGHTS}")
-    if read_metadata(path).get("vocab_hash") != vocab.hash:
+    if read_metadata(path).get("vocab_hash") != model.vocab.hash:
         raise UserError(f"{path}: was trained with another vocabulary than {folder / 'vocab.txt'}")
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not ours to reset
-        model = new_model(config, vocab)
     load_tensors(path, model.state_dict(), prefix)
-    return model.to(torch.device(device)).eval()
 
 
 def new_model(config: Config, vocab: Vocab, impl: str = "auto") -> LanguageModel:

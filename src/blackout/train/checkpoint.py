@@ -71,6 +71,7 @@ class Checkpoints:
             "position": json.dumps(position.__dict__),
             "config": json.dumps(self.config.to_dict()),
             "vocab_hash": self.vocab_hash,
+            "device": state.device.type,
         }
         save_tensors(path, _tensors(model, optimizer, state, random_states(state)), metadata)
         self._remove_older(path)
@@ -107,9 +108,14 @@ class Checkpoints:
         for p, sparse in parameter_kinds(model):
             optimizer.init_state(p, sparse)
         generators = random_states(state)
+        saved_on_gpu = fields.get("device") == "cuda"
+        if saved_on_gpu:
+            generators.setdefault("cuda", torch.empty(16, dtype=torch.uint8))
+        else:  # a run that moves to a GPU takes that one's generator as it is
+            generators.pop("cuda", None)
         load_tensors(path, _tensors(model, optimizer, state, generators))
         torch.set_rng_state(generators["cpu"])
-        if "cuda" in generators:
+        if saved_on_gpu and state.is_cuda:
             torch.cuda.set_rng_state(generators["cuda"], state.device)
         self._remove_leftovers()
         self._remove_older(path)  # a process killed right after saving did not come to that

@@ -27,7 +27,13 @@ from blackout.atomic import make_folder, remove_leftovers, replacing
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.evaluate.perplexity import Perplexity, evaluate
-from blackout.models.saved import WEIGHTS, describe_model, load, new_model, save_weights
+from blackout.models.saved import (
+    WEIGHTS,
+    describe_model,
+    load_weights,
+    new_model,
+    save_weights,
+)
 from blackout.optim import Schedule
 from blackout.storage import first_non_finite
 from blackout.text.prepared import Prepared
@@ -192,6 +198,7 @@ class Trainer:
         self.progress.validation_begins()
         valid = evaluate(self.model, self.valid)
         self._require_finite(valid.perplexity, "validation perplexity")
+        self._require_finite_weights()
         lr = self.schedule.lr
         is_best = self.schedule.after_epoch(valid.perplexity)
         if is_best:
@@ -218,8 +225,8 @@ class Trainer:
     def _test(self) -> Perplexity | None:
         if "test" not in self.data.shards:
             return None
-        best = load(self.out, device=str(self.device))
-        result = evaluate(best, self.data.shard("test"))
+        load_weights(self.out, self.model)  # the last weights are safe in the checkpoint
+        result = evaluate(self.model, self.data.shard("test"))
         self.metrics.write("test", **dataclasses.asdict(result))
         return result
 
@@ -241,8 +248,7 @@ class Trainer:
         return time.monotonic() - self.saved_at > 60 * self.config.run.checkpoint_minutes
 
     def _save(self) -> None:
-        if (name := first_non_finite(self.model.state_dict())) is not None:
-            self._stop_as_not_finite(f"a weight of {name} is not finite")
+        self._require_finite_weights()
         self.position.schedule = dataclasses.asdict(self.schedule)
         self.position.metrics_bytes = self.metrics.size
         self.checkpoints.save(self.position, self.model, self.optimizer, self.state)
@@ -251,6 +257,10 @@ class Trainer:
     def _require_finite(self, value: float, name: str) -> None:
         if not math.isfinite(value):
             self._stop_as_not_finite(f"the {name} is {value}")
+
+    def _require_finite_weights(self) -> None:
+        if (name := first_non_finite(self.model.state_dict())) is not None:
+            self._stop_as_not_finite(f"a weight of {name} is not finite")
 
     def _stop_as_not_finite(self, finding: str) -> NoReturn:
         kept = "no checkpoint was saved yet"

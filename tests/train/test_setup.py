@@ -1,0 +1,48 @@
+"""What a run is made of."""
+
+import pytest
+import torch
+
+from blackout.config import Config
+from blackout.models import build_model
+from blackout.train.setup import build_optimizer, default_damping
+
+
+def config(**tables) -> Config:
+    return Config.from_dict({"model": {"hidden": 4}, "loss": {"samples": 3}, **tables})
+
+
+def test_damping_follows_the_block_unless_it_is_given():
+    small = config(run={"batch": 8, "bptt": 15}, optim={"beta": 0.999})
+    large = config(run={"batch": 128, "bptt": 20}, optim={"beta": 0.99})
+    assert default_damping(small) == pytest.approx(1e-4 / 120**2)
+    assert default_damping(large) == pytest.approx(1e-3 / 2560**2)
+    for settings, expected in [
+        (small, default_damping(small)),
+        (config(optim={"damping": 1e-6}), 1e-6),
+        (config(optim={"damping": 0.0}), 0.0),
+    ]:
+        optimizer = build_optimizer(settings, build_model(settings, [5, 4, 3]), [5, 4, 3])
+        assert [group["damping"] for group in optimizer.param_groups] == [expected] * 3
+
+
+@pytest.mark.parametrize(("sharing", "sets"), [("step", 15), ("block", 1), ("word", 120)])
+@pytest.mark.parametrize("cap", [False, True])
+def test_update_rates_are_the_papers(sharing, sets, cap):
+    """Equations 18 and 19: p_uni B T, and Q K for each sample set on top."""
+    counts = torch.tensor([60.0, 30.0, 9.0, 1.0])
+    settings = config(
+        run={"batch": 8, "bptt": 15},
+        loss={"samples": 3, "alpha": 0.5, "sharing": sharing},
+        optim={"decay": "paper", "cap_update_rate": cap},
+    )
+    optimizer = build_optimizer(settings, build_model(settings, counts), counts)
+    q = counts.double().sqrt() / counts.double().sqrt().sum()
+    unigram = counts.double() / 100
+    for group, expected in zip(
+        optimizer.param_groups, [unigram * 120, unigram * 120 + q * 3 * sets], strict=False
+    ):
+        torch.testing.assert_close(
+            group["update_rate"], expected.clamp(max=1) if cap else expected, rtol=1e-6, atol=0
+        )
+    assert optimizer.param_groups[2]["update_rate"] is None
