@@ -147,18 +147,17 @@ def main() -> None:
     study = Study(options.data, options.workers, options.cache, options.epochs)
     study.results([(row, seed) for row in ROWS for seed in SEEDS])  # all at once: no worker idles
     rows = [*ROWS, tune_nce(study)]
-    print("| | authors' program | ours, mean of 3 seeds | ours, each seed | words/s, one core |")
-    print("|---|---|---|---|---|")
+    print("| | authors' program | ours, mean of 3 seeds | ours, each seed |")
+    print("|---|---|---|---|")
     for row in rows:
         results = study.results([(row, seed) for seed in SEEDS])
         pairs = [(r["test"], r["test_without_unk"]) for r in results]
         averages = " / ".join(f"{mean(p[i] for p in pairs):.1f}" for i in (0, 1))
         each = ", ".join(f"{a:.1f} / {b:.1f}" for a, b in pairs)
-        speed = mean(r["words_per_second"] for r in results)
         name = row.name
         if row.loss == "nce":
             name += f" (alpha {row.alpha}, log Z {row.log_z})"
-        print(f"| {name} | {row.authors} | {averages} | {each} | {speed:,.0f} |")
+        print(f"| {name} | {row.authors} | {averages} | {each} |")
 
 
 if __name__ == "__main__":
