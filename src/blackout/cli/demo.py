@@ -16,11 +16,10 @@ from blackout.text.prepared import Prepared, prepare
 
 SETTINGS = Config.from_dict(
     {
-        "text": {"min_count": 2},
-        "model": {"cell": "lstm", "hidden": 128, "bias": True, "dropout": 0.3},
-        "loss": {"loss": "blackout", "samples": 200, "alpha": 0.5},
-        "optim": {"lr": 0.004, "lr_decay": 0.9, "beta": 0.99},
-        "run": {"batch": 32, "bptt": 20, "epochs": 6, "device": "cpu"},
+        "model": {"hidden": 128},
+        "loss": {"loss": "blackout", "samples": 100, "alpha": 0.4},
+        "optim": {"lr": 0.004, "lr_decay": 0.9},
+        "run": {"batch": 32, "bptt": 20, "epochs": 8, "device": "cpu"},
     }
 )
 CONTESTANTS: dict[str, Loss] = {"BlackOut": "blackout", "exact softmax": "full"}

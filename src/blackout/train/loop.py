@@ -182,13 +182,15 @@ class Trainer:
             torch.from_numpy(array).to(self.device, non_blocking=True)
             for array in (block.inputs, block.targets, block.mask)
         )
-        full = block.words == block.mask.size
+        filled = block.words / block.mask.size  # below 1 only where streams come to their end
         hidden, self.state = self.model(inputs, self.state)
-        _, loss = self.model.output(hidden, targets, None if full else mask)
+        _, loss = self.model.output(hidden, targets, mask if filled < 1 else None)
         value = float(loss.detach())
         self._require_finite(value, "loss")
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        # A word weighs the same in every block. As a plain mean, the few words of an epoch's last
+        # blocks would weigh hundreds of times more and throw RMSProp off its scale.
+        (loss * filled).backward()
         self.optimizer.step()
         self._require_finite(self.optimizer.last_norm, "gradient norm")
         return value
