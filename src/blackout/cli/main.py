@@ -24,6 +24,7 @@ VERBS = {
     "data": ("blackout.cli.data", "download a public corpus"),
     "ngram train": ("blackout.cli.ngram_train", "a Kneser-Ney n-gram model from text"),
     "ngram eval": ("blackout.cli.ngram_eval", "perplexity of a text under an n-gram model"),
+    "mix": ("blackout.cli.mix", "networks, n-grams and dumps mixed, their weights by EM"),
 }
 
 
