@@ -85,14 +85,14 @@ def main(arguments: Sequence[str]) -> None:
 
 def check(options: MixOptions) -> None:
     """Refuses a command line that cannot work, before anything is loaded."""
-    count = len(options.models) + len(options.test_probs)
-    if count < 2:
-        raise UserError("two or more models, n-grams or dumps are needed to mix")
     if not options.weights and len(options.tune_probs) != len(options.test_probs):
         raise UserError(
             f"{len(options.tune_probs)} tune-probs but {len(options.test_probs)} test-probs: "
             "every dump needs its other half"
         )
+    count = len(options.models) + len(options.test_probs)
+    if count < 2:
+        raise UserError("two or more models, n-grams or dumps are needed to mix")
     for path in options.models:
         if not path.exists():
             raise UserError(f"{path}: no such model folder or n-gram file")

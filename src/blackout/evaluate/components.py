@@ -160,7 +160,7 @@ class NetworkComponent:
     def __init__(
         self, name: str, model: LanguageModel, reference: Reference, how: Unknown = "unigram"
     ) -> None:
-        self.name, self.model = name, model
+        self.name, self.model = name, model.eval()
         self.vocab = _vocab_of(model)
         self._log_share = reference.log_shares(set(self.vocab.words), how)
         known = set(reference.vocab.words)

@@ -80,6 +80,7 @@ def _exp_mean(total: float, count: int) -> float:
     return math.exp(mean) if mean < 700 else math.inf
 
 
+@torch.no_grad()  # as a decorator it lets go whenever a piece is handed out; `with` would not
 def log_probabilities(
     model: LanguageModel, shard: Shard, score: Score | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -92,11 +93,10 @@ def log_probabilities(
     model.eval()
     score = score or model.output.target_log_prob
     try:
-        with torch.no_grad():
-            if model.config.context == "stream":
-                yield from _score_stream(model, shard.tokens, score)
-            else:
-                yield from _score_sentences(model, shard, score)
+        if model.config.context == "stream":
+            yield from _score_stream(model, shard.tokens, score)
+        else:
+            yield from _score_sentences(model, shard, score)
     finally:
         model.train(was_training)
 
