@@ -23,14 +23,15 @@ def mixture_plot(names: Sequence[str], fit: Fit, tuning: Floats) -> Plot:
     Two components make one curve, over the weight of the first; more make a curve each, along
     which the others keep their proportions.
     """
-    grid = np.linspace(0, 1, POINTS)
+    grid = (1 - np.cos(np.linspace(0, np.pi, POINTS))) / 2  # closer at the ends, where it bends
     best = exp_mean(-float(mix_log_probs(tuning, fit.weights).sum()), len(tuning))
     curves = range(len(names)) if len(names) > 2 else range(1)
     series = []
     for i in curves:
         x = np.unique(np.append(grid, fit.weights[i]))
         y = perplexity_curve(tuning, fit.weights, i, x)
-        series.append(Series(names[i], x.tolist(), y.tolist()))
+        label = names[i] if len(names) > 2 else "mixture"
+        series.append(Series(label, x.tolist(), y.tolist()))
     chosen = [float(fit.weights[i]) for i in curves]
     label = f"chosen: λ = {chosen[0]:.3f}" if len(chosen) == 1 else "chosen"
     series.append(Series(label, chosen, [best] * len(chosen)))
@@ -84,7 +85,7 @@ def write_mix_report(
     )
     sections = [
         page.section("Results", page.cards(figures)),
-        page.section("Alone and together", page.table(header, rows), page.prose(note)),
+        page.section("Alone and together", page.prose(note), page.table(header, rows)),
         page.section("Choice of the weights", page.plots([mixture_plot(short, fit, tuning)])),
     ]
     return page.write(path, page.page("A mixture of language models", " + ".join(short), sections))
