@@ -168,6 +168,7 @@ WIN = 14  # the line of its name
         (replaced(WIN + 2, "1 2 3"), "line 16: 3 numbers instead of 4 in row 2 of 7"),
         (replaced(WIN + 2, "1 2 3 4 5"), "line 16: 5 numbers instead of 4"),
         (replaced(WIN + 2, "1 2 x 4"), "line 16: 'x' is not a number"),
+        (replaced(WIN + 2, "1 2 1_0 4"), "line 16: '1_0' is not a number"),
         (replaced(WIN + 2, "1 2 nan 4"), "line 16: 'nan' is no weight"),
         (replaced(WIN + 2, "1 2 1e39 4"), "line 16: '1e39' is no weight"),
         (removed(WIN + 3), "line 21: 0 numbers instead of 4 in row 7"),

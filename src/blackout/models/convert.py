@@ -240,10 +240,13 @@ def _rows(lines: _Lines, name: str, count: int, width: int) -> Iterator[npt.NDAr
     lines.heading(name)
     for i in range(count):
         what = f"row {i + 1} of {count} of the block {name}"
-        fields = lines.next(what).split()
+        line = lines.next(what)
+        fields = line.split()
         if len(fields) != width:
             raise lines.fault(f"{len(fields)} numbers instead of {width} in {what}")
         try:
+            if b"_" in line:
+                raise ValueError("Python would read 1_0 as ten")
             with np.errstate(over="ignore"):
                 row = np.array(fields, np.float64).astype(np.float32)
         except ValueError:
@@ -258,6 +261,8 @@ def _first_bad(fields: list[bytes]) -> bytes:
         try:
             float(field)
         except ValueError:
+            return field
+        if b"_" in field:
             return field
     raise AssertionError("all are numbers")
 
