@@ -193,3 +193,12 @@ def test_sure_and_wrong_is_not_an_overflow(tmp_path):
         model.output.bias[EOS] = -5000.0
     shard = make_shard(tmp_path, "w1\n" * 3)
     assert evaluate(model, shard).perplexity == math.inf
+
+
+def test_scoring_in_pieces_leaves_gradients_alone(tmp_path):
+    """A caller that stops between two pieces, or never takes the rest, can still train."""
+    scores = log_probabilities(network(context="stream"), make_shard(tmp_path))
+    next(scores)
+    assert torch.is_grad_enabled()
+    del scores
+    assert torch.is_grad_enabled()

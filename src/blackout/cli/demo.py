@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blackout.cli.common import Output, parse
 from blackout.config import Config, Loss
 from blackout.errors import UserError
 from blackout.text.bundled import bundled_text
 from blackout.text.prepared import Prepared, prepare
+
+if TYPE_CHECKING:
+    from blackout.train.plots import Plot
 
 SETTINGS = Config.from_dict(
     {
@@ -22,12 +27,13 @@ SETTINGS = Config.from_dict(
         "run": {"batch": 32, "bptt": 20, "epochs": 8, "device": "cpu"},
     }
 )
+NGRAM = "5-gram.arpa"
 CONTESTANTS: dict[str, Loss] = {"BlackOut": "blackout", "exact softmax": "full"}
 
 
 @dataclass
 class DemoOptions:
-    """Train on the Python language reference with BlackOut and with the exact softmax."""
+    """Train on the Python language reference: BlackOut, exact softmax, Kneser-Ney, a mix."""
 
     out: Path = Path("runs/demo")
     """Folder for the runs and the report; a demo already there is replaced."""
@@ -58,6 +64,9 @@ def main(arguments: Sequence[str]) -> None:
         folders[name] = out / loss
         rows.append(train_one(name, config, data, folders[name], output))
 
+    more, plot = add_ngram(texts, out, options.threads, output)
+    rows += more
+
     from blackout.train.report import write_comparison
 
     report = write_comparison(
@@ -66,6 +75,7 @@ def main(arguments: Sequence[str]) -> None:
         rows,
         title="BlackOut demo",
         subtitle="Language models of the Python language reference",
+        plots=[plot],
     )
     show(rows, output)
     output.say(f"\nThe report with its curves: {report}")
@@ -85,7 +95,7 @@ def clear(out: Path) -> None:
     """Makes room for the demo; a folder that is not an earlier demo is left alone."""
     if not out.exists():
         return
-    known = {"text", "data", "report.html", *CONTESTANTS.values()}
+    known = {"text", "data", "report.html", NGRAM, *CONTESTANTS.values()}
     strange = [path.name for path in out.iterdir() if path.name not in known]
     if strange:
         raise UserError(
@@ -112,8 +122,58 @@ def train_one(
     }
 
 
+def add_ngram(
+    texts: dict[str, Path], out: Path, threads: int, output: Output
+) -> tuple[list[dict[str, Any]], Plot]:
+    """A Kneser-Ney 5-gram and its mixture with the BlackOut network: two lines and a plot.
+
+    The 5-gram has the words of the network, so that all lines of the table are about the same.
+    """
+    from blackout.cli.mix_report import mixture_plot
+    from blackout.evaluate.components import NetworkComponent, NGramComponent, Reference, Text
+    from blackout.evaluate.mixture import Component, Part, evaluate, tune
+    from blackout.models import load
+    from blackout.ngram import NGram, train
+
+    output.say("\nKneser-Ney 5-gram")
+    started = time.perf_counter()
+    words = out / CONTESTANTS["BlackOut"] / "vocab.txt"
+    estimate = train(texts["train"], out / NGRAM, vocab=words, threads=threads)
+    speed = (estimate.words + estimate.sentences) / (time.perf_counter() - started)
+    ngram, network = NGram.load(out / NGRAM), load(out / CONTESTANTS["BlackOut"])
+    reference = Reference.of_ngram(ngram)
+    components: list[Component] = [
+        NetworkComponent("BlackOut", network, reference),
+        NGramComponent("Kneser-Ney", ngram, reference),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        parts = {}
+        for name in ("valid", "test"):
+            shards = Path(folder) / name
+            shards.mkdir()
+            parts[name] = Part(components, [], Text(texts[name], shards, reference))
+        fit, tuning = tune(parts["valid"])
+        valid, test = (evaluate(part, fit.weights) for part in parts.values())
+    lines = [
+        ("Kneser-Ney", test.component_perplexities[1], valid.component_perplexities[1], speed),
+        ("BlackOut + KN", test.perplexity, valid.perplexity, None),
+    ]
+    rows = [
+        {
+            "model": name,
+            "test perplexity": round(on_test, 2),
+            "validation perplexity": round(on_valid, 2),
+            "words/s": None if rate is None else round(rate),
+        }
+        for name, on_test, on_valid, rate in lines
+    ]
+    plot = mixture_plot(["BlackOut", "Kneser-Ney"], fit, tuning)
+    return rows, replace(plot, title="BlackOut mixed with Kneser-Ney, validation text")
+
+
 def show(rows: list[dict[str, Any]], output: Output) -> None:
     """The table on the terminal."""
     output.say(f"\n{'':<16}{'test perplexity':>16}{'training words/s':>18}")
     for row in rows:
-        output.say(f"{row['model']:<16}{row['test perplexity']:>16.2f}{row['words/s']:>18,}")
+        speed = "–" if row["words/s"] is None else f"{row['words/s']:,}"
+        output.say(f"{row['model']:<16}{row['test perplexity']:>16.2f}{speed:>18}")

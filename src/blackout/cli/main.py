@@ -24,6 +24,8 @@ VERBS = {
     "data": ("blackout.cli.data", "download a public corpus"),
     "ngram train": ("blackout.cli.ngram_train", "a Kneser-Ney n-gram model from text"),
     "ngram eval": ("blackout.cli.ngram_eval", "perplexity of a text under an n-gram model"),
+    "mix": ("blackout.cli.mix", "networks, n-grams and dumps mixed, their weights by EM"),
+    "convert-rnnlm": ("blackout.cli.convert_rnnlm", "a model file of the paper's program"),
 }
 
 
@@ -75,5 +77,5 @@ def split_verb(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
 
 def usage() -> str:
     lines = ["usage: blackout VERB [options]; blackout VERB --help tells more", ""]
-    lines += [f"  {verb:<12} {about}" for verb, (_, about) in VERBS.items()]
+    lines += [f"  {verb:<14} {about}" for verb, (_, about) in VERBS.items()]
     return "\n".join(lines)

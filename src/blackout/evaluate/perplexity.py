@@ -25,6 +25,8 @@ _CHUNK = 1 << 16  # tokens read and put in order together
 _BATCH = 1 << 13  # tokens scored together, padding included
 _STREAM_STEPS = 1 << 10  # time steps of a stream scored together
 
+Score = Callable[[Tensor, Tensor], Tensor]
+
 
 @dataclass(frozen=True)
 class Perplexity:
@@ -78,24 +80,29 @@ def _exp_mean(total: float, count: int) -> float:
     return math.exp(mean) if mean < 700 else math.inf
 
 
+@torch.no_grad()  # as a decorator it lets go whenever a piece is handed out; `with` would not
 def log_probabilities(
-    model: LanguageModel, shard: Shard
+    model: LanguageModel, shard: Shard, score: Score | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pieces (tokens, natural log-probabilities in float64) of a text, in its order."""
+    """Pieces (tokens, natural log-probabilities in float64) of a text, in its order.
+
+    ``score`` takes hidden states (n, h) and target words (n,), and gives the number (n,) wanted
+    of each; by default the log-probability of the target.
+    """
     was_training = model.training
     model.eval()
+    score = score or model.output.target_log_prob
     try:
-        with torch.no_grad():
-            if model.config.context == "stream":
-                yield from _score_stream(model, shard.tokens)
-            else:
-                yield from _score_sentences(model, shard)
+        if model.config.context == "stream":
+            yield from _score_stream(model, shard.tokens, score)
+        else:
+            yield from _score_sentences(model, shard, score)
     finally:
         model.train(was_training)
 
 
 def _score_stream(
-    model: LanguageModel, text: np.ndarray
+    model: LanguageModel, text: np.ndarray, score: Score
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """One word after another, in pieces of time steps: any length in the same memory."""
     device = model.embedding.weight.device
@@ -106,15 +113,17 @@ def _score_stream(
         inputs = np.concatenate([previous, tokens[:-1]])
         hidden, state = model(torch.from_numpy(inputs)[:, None].to(device), state)
         targets = torch.from_numpy(tokens).to(device)
-        yield tokens, _to_numpy(model.output.target_log_prob(hidden[:, 0], targets))
+        yield tokens, _to_numpy(score(hidden[:, 0], targets))
         previous = tokens[-1:]
 
 
-def _score_sentences(model: LanguageModel, shard: Shard) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _score_sentences(
+    model: LanguageModel, shard: Shard, score: Score
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for first, last in _sentence_chunks(shard.offsets):
         start, end = int(shard.offsets[first]), int(shard.offsets[last])
         if end - start > _CHUNK:  # a single sentence
-            yield from _score_stream(model, shard.tokens[start:end])
+            yield from _score_stream(model, shard.tokens[start:end], score)
             continue
         tokens = shard.tokens[start:end].astype(np.int64)
         offsets = shard.offsets[first : last + 1].astype(np.int64) - start
@@ -124,7 +133,7 @@ def _score_sentences(model: LanguageModel, shard: Shard) -> Iterator[tuple[np.nd
         for batch in _batches(order, lengths):
             place = _positions(offsets[batch], lengths[batch])  # (L, n), -1 where padded
             filled = place >= 0
-            scores[place[filled]] = _score_batch(model, tokens[place], filled)
+            scores[place[filled]] = _score_batch(model, tokens[place], filled, score)
         yield tokens, scores
 
 
@@ -154,7 +163,9 @@ def _positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.where(steps < lengths, starts + steps, -1)
 
 
-def _score_batch(model: LanguageModel, targets: np.ndarray, filled: np.ndarray) -> np.ndarray:
+def _score_batch(
+    model: LanguageModel, targets: np.ndarray, filled: np.ndarray, score: Score
+) -> np.ndarray:
     """Log-probabilities of the filled places of sentences (L, n), row by row."""
     device = model.embedding.weight.device
     inputs = np.concatenate([np.full((1, targets.shape[1]), EOS), targets[:-1]])
@@ -162,7 +173,7 @@ def _score_batch(model: LanguageModel, targets: np.ndarray, filled: np.ndarray) 
     hidden = _run(model, torch.from_numpy(inputs).to(device))
     mask = torch.from_numpy(filled).to(device)
     words = torch.from_numpy(targets).to(device)
-    return _to_numpy(model.output.target_log_prob(hidden[mask], words[mask]))
+    return _to_numpy(score(hidden[mask], words[mask]))
 
 
 def _run(model: LanguageModel, inputs: Tensor) -> Tensor:

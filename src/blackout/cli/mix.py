@@ -1,0 +1,271 @@
+"""``blackout mix MODEL X.arpa --tune VALID --test TEST``: models mixed, their weights by EM."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from blackout.cli.common import Output, parse
+from blackout.config import TextConfig
+from blackout.errors import UserError
+
+if TYPE_CHECKING:
+    from blackout.evaluate.components import Reference
+    from blackout.evaluate.mix import Fit, Floats
+    from blackout.evaluate.mixture import Component, Mixed, Part
+
+_TEXT_OPTIONS = ("keep_empty", "skip_markers", "replace_invalid")
+
+
+@dataclass
+class MixOptions:
+    """Mix language models: blackout mix MODEL X.arpa --tune VALID --test TEST
+
+    P(w) is the weighted sum of the models' probabilities, over the n-gram's vocabulary; the
+    weights are those under which the tuning text is most probable (EM). The <unk> of a network
+    with fewer words is spread over the words it lacks.
+    """
+
+    models: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Folders of networks and files of n-grams (ARPA text or the binary form)."""
+    tune: Path | None = None
+    """Text to find the weights on, never the test text."""
+    test: Path | None = None
+    """Text to report the perplexity of."""
+    tune_probs: tuple[Path, ...] = ()
+    """Per-word dumps of the tuning text, "word<TAB>log10-probability" a line: more components."""
+    test_probs: tuple[Path, ...] = ()
+    """The dumps of the test text by the same models, in the same order."""
+    weights: tuple[float, ...] = ()
+    """Take these weights instead of tuning: one for each model, then one for each dump."""
+    unknown: Literal["unigram", "uniform"] = "unigram"
+    """How a network's <unk> is spread over the words outside its shortlist."""
+    probs: Path | None = None
+    """Write "word<TAB>log10-probability" of the mixture for each word of the test text."""
+    report: Path | None = None
+    """Page with the plot of perplexity against the weight; by default mix.html in the folder of
+    the first network."""
+    last: bool = False
+    """Take the weights of a network's newest checkpoint instead of the best."""
+    keep_empty: bool = False
+    """Count empty lines as empty sentences; by default as in the first network's training."""
+    skip_markers: bool = False
+    """Drop literal sentence marks; by default as in training."""
+    replace_invalid: bool = False
+    """Read invalid UTF-8 as U+FFFD; by default as in training."""
+    threads: int = 0
+    """CPU threads; 0 for all cores."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+    output: Output = field(default_factory=Output)
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = parse(MixOptions, "mix", arguments)
+    check(options)
+    networks = [path for path in options.models if path.is_dir()]
+    if networks:
+        from blackout.models.saved import read_description  # PyTorch comes with it
+
+        config, _ = read_description(networks[0])
+        read = {name: getattr(config.text, name) for name in _TEXT_OPTIONS}
+        options = parse(MixOptions, "mix", arguments, default=MixOptions(**read))
+    with tempfile.TemporaryDirectory() as folder:
+        components, reference = load_components(options)
+        tune_part = make_part(options, components, reference, Path(folder), "tune")
+        test_part = make_part(options, components, reference, Path(folder), "test")
+        run(options, components, tune_part, test_part)
+
+
+def check(options: MixOptions) -> None:
+    """Refuses a command line that cannot work, before anything is loaded."""
+    if not options.weights and len(options.tune_probs) != len(options.test_probs):
+        raise UserError(
+            f"{len(options.tune_probs)} tune-probs but {len(options.test_probs)} test-probs: "
+            "every dump needs its other half"
+        )
+    count = len(options.models) + len(options.test_probs)
+    if count < 2:
+        raise UserError("two or more models, n-grams or dumps are needed to mix")
+    for path in options.models:
+        if not path.exists():
+            raise UserError(f"{path}: no such model folder or n-gram file")
+    if options.models and options.test is None:
+        raise UserError("test: the text to report the perplexity of is missing")
+    if options.models and options.tune is None and not options.weights:
+        raise UserError("tune: the text to find the weights on is missing")
+
+
+def load_components(options: MixOptions) -> tuple[list[Component], Reference | None]:
+    """The models of the command line, over the vocabulary they are mixed over."""
+    if not options.models:
+        return [], None
+    from blackout.evaluate.components import NetworkComponent, NGramComponent, choose_reference
+    from blackout.models.saved import load
+    from blackout.ngram import NGram
+    from blackout.train.setup import choose_device, set_threads
+
+    set_threads(options.threads)
+    device = str(choose_device(options.device))
+    which: Literal["best", "last"] = "last" if options.last else "best"
+    models = [
+        load(path, which=which, device=device) if path.is_dir() else NGram.load(path)
+        for path in options.models
+    ]
+    ngrams = [model for model in models if isinstance(model, NGram)]
+    networks = [model for model in models if not isinstance(model, NGram)]
+    reference = choose_reference(networks, ngrams)
+    components: list[Component] = [
+        NGramComponent(str(path), model, reference, options.unknown)
+        if isinstance(model, NGram)
+        else NetworkComponent(str(path), model, reference, options.unknown)
+        for path, model in zip(options.models, models, strict=True)
+    ]
+    return components, reference
+
+
+def make_part(
+    options: MixOptions,
+    components: list[Component],
+    reference: Reference | None,
+    folder: Path,
+    name: Literal["tune", "test"],
+) -> Part:
+    """The tuning text or the test text, before every component."""
+    from blackout.evaluate.components import Text
+    from blackout.evaluate.mixture import Part
+
+    path: Path | None = getattr(options, name)
+    dumps: tuple[Path, ...] = getattr(options, f"{name}_probs")
+    if reference is None or path is None:
+        return Part([], dumps)
+    config = TextConfig(**{option: getattr(options, option) for option in _TEXT_OPTIONS})
+    shards = folder / name
+    shards.mkdir()
+    text = Text(path, shards, reference, config, options.threads)
+    return Part(components, dumps, text)
+
+
+def run(options: MixOptions, components: list[Component], tune_part: Part, test_part: Part) -> None:
+    """Finds the weights, scores the test text and says so."""
+    from blackout.evaluate.mix import Fit, check_weights
+    from blackout.evaluate.mixture import evaluate, tune
+
+    names = [component.name for component in components]
+    names += [str(path) for path in options.test_probs]
+    kinds = [component.kind for component in components]
+    kinds += ["dump"] * len(options.test_probs)
+    if options.weights:
+        fit, tuning = Fit(check_weights(options.weights, len(names)), 0), None
+    else:
+        fit, tuning = tune(tune_part)
+    with open_for_writing(options.probs) as dump:
+        result = evaluate(test_part, fit.weights, dump)
+    tell(options.output, names, fit, result)
+    report = None if tuning is None else write_report(options, names, kinds, fit, tuning, result)
+    if report is not None:
+        options.output.say(f"report          {report}")
+    options.output.result(
+        {
+            "weight": float(fit.weights[0]),
+            "weights": fit.weights.tolist(),
+            "iterations": fit.iterations,
+            "perplexity": result.perplexity,
+            "perplexity_without_unk": result.perplexity_without_unk,
+            "model_perplexity": _first(kinds, result, "network", "dump"),
+            "ngram_perplexity": _first(kinds, result, "n-gram"),
+            "words": result.words,
+            "sentence_ends": result.sentence_ends,
+            "unknown": result.unknown,
+            "components": [
+                {
+                    "name": name,
+                    "kind": kind,
+                    "weight": float(fit.weights[i]),
+                    "perplexity": result.component_perplexities[i],
+                    "perplexity_without_unk": result.component_perplexities_without_unk[i],
+                }
+                for i, (name, kind) in enumerate(zip(names, kinds, strict=True))
+            ],
+            "report": None if report is None else str(report),
+        }
+    )
+
+
+def _first(kinds: list[str], result: Mixed, *wanted: str) -> float | None:
+    """Perplexity of the first component of a kind."""
+    for kind in wanted:
+        if kind in kinds:
+            return result.component_perplexities[kinds.index(kind)]
+    return None
+
+
+def tell(output: Output, names: list[str], fit: Fit, result: Mixed) -> None:
+    """The figures, for people."""
+    width = max(len("mixture"), *map(len, names))
+    output.say(f"{'':<{width}} {'weight':>8} {'perplexity':>12} {'without <unk>':>14}")
+    rows = zip(
+        names,
+        fit.weights.tolist(),
+        result.component_perplexities,
+        result.component_perplexities_without_unk,
+        strict=True,
+    )
+    for name, weight, perplexity, known in rows:
+        output.say(f"{name:<{width}} {weight:>8.4f} {perplexity:>12.2f} {known:>14.2f}")
+    output.say(
+        f"{'mixture':<{width}} {'':>8} {result.perplexity:>12.2f} "
+        f"{result.perplexity_without_unk:>14.2f}"
+    )
+    output.say(
+        f"\nwords           {result.words:,} ({result.unknown:,} unknown), "
+        f"{result.sentence_ends:,} sentence ends"
+    )
+    if fit.iterations:
+        output.say(f"weights         after {fit.iterations} iterations of EM")
+
+
+def write_report(
+    options: MixOptions,
+    names: list[str],
+    kinds: list[str],
+    fit: Fit,
+    tuning: Floats,
+    result: Mixed,
+) -> Path | None:
+    """Writes the page where it was asked for, or into the first network's folder."""
+    from blackout.cli.mix_report import write_mix_report
+
+    path = options.report
+    if path is None and "network" in kinds:
+        path = options.models[kinds.index("network")] / "mix.html"
+    if path is None:
+        return None
+    try:
+        return write_mix_report(path, names, fit, tuning, result)
+    except UserError as error:
+        if options.report is not None:
+            raise
+        options.output.say(f"no report: {error}")  # a model of somebody else's is no fault
+        return None
+
+
+@contextlib.contextmanager
+def open_for_writing(path: Path | None) -> Iterator[IO[str] | None]:
+    """A text file to write, or None."""
+    if path is None:
+        yield None
+        return
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None

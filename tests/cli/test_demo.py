@@ -1,0 +1,27 @@
+"""``blackout demo``: four models of one text, compared over one vocabulary."""
+
+import json
+
+from blackout.cli.main import main
+
+
+def test_the_demo_compares_four_models(tmp_path, capsys):
+    out = tmp_path / "demo"
+    assert main(["demo", "--out", str(out), "--epochs", "1", "--threads", "1", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert {"perplexity", "words_per_second", "report"} <= values.keys()
+    rows = {row["model"]: row for row in values["rows"]}
+    assert list(rows) == ["BlackOut", "exact softmax", "Kneser-Ney", "BlackOut + KN"]
+    assert values["perplexity"] == rows["BlackOut"]["test perplexity"]
+    mixed = rows["BlackOut + KN"]
+    for alone in ("BlackOut", "Kneser-Ney"):
+        # on the text the weight was tuned on this must be so
+        assert mixed["validation perplexity"] <= rows[alone]["validation perplexity"]
+    page = (out / "report.html").read_text()
+    assert "BlackOut + KN" in page
+    assert "λ = " in page
+    # a second demo takes the place of the first, but not of anything else
+    (out / "notes").write_text("mine")
+    assert main(["demo", "--out", str(out), "--epochs", "1"]) == 1
+    assert "notes" in capsys.readouterr().err
+    assert (out / "report.html").exists()
