@@ -173,7 +173,7 @@ class RunConfig:
     seed: int = 1
     """Decides weights, order and samples."""
     threads: int = 0
-    """CPU threads; 0 for all cores."""
+    """CPU threads; 0 for all cores, or for one where blocks are too small to share."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Number format of the matrix products; weights and sums stay float32."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -5,7 +5,7 @@ import torch
 
 from blackout.config import Config
 from blackout.models import build_model
-from blackout.train.setup import build_optimizer, default_damping
+from blackout.train.setup import build_optimizer, default_damping, default_threads
 
 
 def config(**tables) -> Config:
@@ -46,3 +46,10 @@ def test_update_rates_are_the_papers(sharing, sets, cap):
             group["update_rate"], expected.clamp(max=1) if cap else expected, rtol=1e-6, atol=0
         )
     assert optimizer.param_groups[2]["update_rate"] is None
+
+
+def test_small_blocks_are_left_to_one_thread():
+    small = config(model={"hidden": 16}, run={"batch": 8, "bptt": 15})
+    assert default_threads(small, 3720) == 1
+    assert default_threads(config(model={"hidden": 256}, loss={"samples": 500}), 64_000) == 0
+    assert default_threads(config(model={"hidden": 64}, loss={"loss": "full"}), 64_000) == 0

@@ -42,7 +42,12 @@ from blackout.train.checkpoint import Checkpoints, Position
 from blackout.train.metrics import Metrics
 from blackout.train.progress import Progress, speed
 from blackout.train.report import write_report
-from blackout.train.setup import build_optimizer, choose_device, set_threads
+from blackout.train.setup import (
+    build_optimizer,
+    choose_device,
+    default_threads,
+    set_threads,
+)
 
 RUN_FILE = "run.toml"
 
@@ -82,7 +87,7 @@ class Trainer:
         self, config: Config, data: Prepared, out: Path, resume: bool, progress: Progress
     ) -> None:
         self.config, self.data, self.out, self.progress = config, data, out, progress
-        set_threads(config.run.threads)
+        set_threads(config.run.threads or default_threads(config, len(data.vocab)))
         self.device = choose_device(config.run.device)
         self.valid = data.shard("valid")
         self.checkpoints = Checkpoints(out, config, data.vocab.hash)

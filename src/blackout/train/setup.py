@@ -25,6 +25,18 @@ def set_threads(threads: int) -> int:
     return threads
 
 
+def default_threads(config: Config, vocab_size: int) -> int:
+    """One thread where a block is too small to share, else 0, all cores.
+
+    Handing a part of a millisecond's work to another thread costs more than it saves, and on a
+    busy machine, where that thread may not be running, far more.
+    """
+    hidden, loss = config.model.hidden, config.loss
+    outputs = vocab_size if loss.loss == "full" else loss.samples
+    per_word = 6 * config.model.layers * hidden**2 + 6 * outputs * hidden
+    return 1 if config.run.batch * config.run.bptt * per_word < 100e6 else 0
+
+
 def choose_device(name: str) -> torch.device:
     """The device of that name; "auto" is a GPU where there is one."""
     if name == "auto":
