@@ -77,6 +77,18 @@ def test_after_eval_the_output_is_the_exact_log_probability(kind, shape):
     assert torch.equal(layer.predict(hidden), log_prob.argmax(-1))
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_several_words_after_one_state(bias, dtype, close):
+    layer = make("blackout", dtype, bias=bias)
+    hidden, _ = examples((5,), dtype)
+    row, target = torch.tensor([4, 0, 4, 2, 0, 4]), torch.tensor([1, 2, 22, 0, 2, 1])
+    expected = layer.log_prob(hidden).detach()[row, target]
+    pairs = layer.pair_log_prob(hidden, row, target)
+    torch.testing.assert_close(pairs, expected, rtol=close, atol=close)
+    assert not pairs.requires_grad
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_takes_examples_out(kind):
     """The masked ones have output 0 and no gradient; the mean is over the others."""

@@ -254,9 +254,24 @@ def target_log_prob(
     target: Tensor,
     product_dtype: torch.dtype,
 ) -> Tensor:
-    """Exact log p(target | hidden), (N,): a tile of the table is converted once for all words."""
+    """Exact log p(target | hidden), (N,)."""
+    logit = target_logit(hidden, weight, bias, target)
+    return logit - log_partition(hidden, weight, bias, product_dtype)
+
+
+def target_logit(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
+    """u of each target, (N,)."""
     states = converted(hidden, torch.float32)
     target = _words_below(target, len(weight), "target")
+    logit = (states * lookup(weight, target, torch.float32)).sum(1)
+    return logit if bias is None else logit + bias[target]
+
+
+def log_partition(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, product_dtype: torch.dtype
+) -> Tensor:
+    """log of the sum of exp(u) over all words, (N,): a tile is converted once for all states."""
+    states = converted(hidden, torch.float32)
     operand, threads = converted(states, product_dtype), torch.get_num_threads()
     biases = None if bias is None else converted(bias, torch.float32)
     maximum, total = torch.full((len(states),), -math.inf), torch.zeros(len(states))
@@ -276,10 +291,7 @@ def target_log_prob(
                 _floats(total[begin:]),
                 threads,
             )
-    u_target = (states * lookup(weight, target, torch.float32)).sum(1)
-    if bias is not None:
-        u_target = u_target + bias[target]
-    return u_target - (maximum + total.log())
+    return maximum + total.log()
 
 
 # ---------------------------------------------------------------------------- row-sparse RMSProp

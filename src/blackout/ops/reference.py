@@ -255,24 +255,35 @@ def target_log_prob(
     bias: Tensor | None,
     target: Tensor,
     product_dtype: torch.dtype,
+) -> Tensor:
+    """Exact log p(target | hidden), (N,)."""
+    logit = target_logit(hidden, weight, bias, target)
+    return logit - log_partition(hidden, weight, bias, product_dtype)
+
+
+def target_logit(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
+    """u of each target, (N,)."""
+    logit = (hidden * weight[target].to(hidden.dtype)).sum(1)
+    return logit if bias is None else logit + bias[target]
+
+
+def log_partition(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    product_dtype: torch.dtype,
     tile: int = 8192,
     chunk: int = 1024,
 ) -> Tensor:
-    """Exact log p(target | hidden), (N,): never more than ``chunk`` × ``tile`` logits at once."""
+    """log of the sum of exp(u) over all words, (N,): ``chunk`` × ``tile`` logits at once."""
     parts = [
-        _target_log_prob(h, weight, bias, t, product_dtype, tile)
-        for h, t in zip(hidden.split(chunk), target.split(chunk), strict=True)
+        _log_partition(part, weight, bias, product_dtype, tile) for part in hidden.split(chunk)
     ]
     return torch.cat(parts)
 
 
-def _target_log_prob(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    product_dtype: torch.dtype,
-    tile: int,
+def _log_partition(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, product_dtype: torch.dtype, tile: int
 ) -> Tensor:
     maximum = hidden.new_full((len(hidden),), -math.inf)
     total = hidden.new_zeros(len(hidden))
@@ -285,10 +296,7 @@ def _target_log_prob(
         total = total * (maximum - higher).exp()
         total += logits.sub_(higher[:, None]).exp_().sum(1)
         maximum = higher
-    u_target = (hidden * weight[target].to(hidden.dtype)).sum(1)
-    if bias is not None:
-        u_target = u_target + bias[target]
-    return u_target - (maximum + total.log())
+    return maximum + total.log()
 
 
 # ---------------------------------------------------------------------------- row-sparse RMSProp

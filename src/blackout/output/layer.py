@@ -119,6 +119,18 @@ class OutputLayer(nn.Module):
             )
         return log_prob.view(target.shape)
 
+    def pair_log_prob(self, hidden: Tensor, row: Tensor, target: Tensor) -> Tensor:
+        """Exact log p(target | hidden[row]) of pairs (N,), for hidden states (M, h); no gradients.
+
+        Several words may follow one state: its sum over the vocabulary is made once.
+        """
+        ops = self.operations(hidden)
+        states = hidden.detach()
+        with torch.no_grad():
+            partition = ops.log_partition(states, self.weight, self.bias, self.product_dtype)
+            logit: Tensor = ops.target_logit(states[row], self.weight, self.bias, target)
+            return logit - partition[row]
+
     def operations(self, hidden: Tensor) -> ModuleType:
         """The arithmetic for these hidden states and this table."""
         dtypes = [hidden.dtype, self.weight.dtype]
