@@ -1,0 +1,175 @@
+"""Exact log-probabilities of many sentences that begin alike: each distinct prefix is read once.
+
+The sentences of a batch form a tree of prefixes. It is walked level by level: all distinct
+prefixes of t words are one step of the network, whose states come from their parents'; the sum
+over the vocabulary is made once for each of them, however many words follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from blackout.models.language_model import LanguageModel
+from blackout.text.vocab import EOS
+
+_SENTENCES = 1 << 14  # walked together, if their states fit into …
+_STATE_BYTES = 1 << 28
+_ROWS = 1 << 13  # prefixes whose sums over the vocabulary are made together
+_EVENT_ROWS = 1 << 8
+
+
+@dataclass(frozen=True)
+class SentenceScores:
+    """Natural log-probabilities of the words and sentence ends, and what they took."""
+
+    log_probs: np.ndarray  # (tokens,), float64
+    prefixes: int
+    """Distinct prefixes: steps of the network, and sums over the vocabulary."""
+    pairs: int
+    """Distinct prefixes with their next word."""
+    events: np.ndarray | None = None
+    """What :class:`Event` gives where the word is one of its own, -∞ elsewhere."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something else that may be asked wherever one of these words stands."""
+
+    words: np.ndarray  # (V,), bool
+    log_prob: Callable[[Tensor], Tensor]
+    """Its log-probability after hidden states (n, h); n times V numbers must fit into memory."""
+
+
+class _Level(NamedTuple):
+    """Prefixes of one length in a batch, and the words that follow them."""
+
+    hidden: Tensor  # (M, h)
+    row: np.ndarray  # (P,), the prefix of each distinct pair
+    word: np.ndarray  # (P,)
+    place: np.ndarray  # (N,), tokens of the text …
+    pair: np.ndarray  # (N,), … and which pair each of them is
+
+
+def score_sentences(
+    model: LanguageModel,
+    tokens: np.ndarray,
+    offsets: np.ndarray,
+    *,
+    event: Event | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SentenceScores:
+    """Scores sentences, each from the model's initial state, whatever its ``context``.
+
+    ``tokens`` are word numbers; sentence i is ``tokens[offsets[i] : offsets[i + 1]]``, its last
+    token, and no other, being the sentence end. ``progress`` is called with the tokens done and
+    all tokens.
+
+    >>> from blackout.config import Config
+    >>> from blackout.models import build_model
+    >>> model = build_model(Config.from_dict({"model": {"hidden": 8}}), counts=[4, 1, 3, 2, 1])
+    >>> scores = score_sentences(model, np.array([2, 3, 0, 2, 4, 0]), np.array([0, 3, 6]))
+    >>> scores.log_probs.shape, scores.prefixes, scores.pairs  # "2" is shared
+    ((6,), 4, 5)
+    """
+    log_probs = np.empty(len(tokens), np.float64)
+    events = None if event is None else np.full(len(tokens), -np.inf)
+    prefixes = pairs = 0
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for first, last in _batches(model, len(offsets) - 1):
+                for levels in _gather(_walk(model, tokens, offsets[first : last + 1])):
+                    prefixes += sum(len(level.hidden) for level in levels)
+                    pairs += sum(len(level.word) for level in levels)
+                    _score(model, levels, log_probs)
+                    if event is not None and events is not None:
+                        _score_event(event, levels, events)
+                if progress is not None:
+                    progress(int(offsets[last]), len(tokens))
+    finally:
+        model.train(was_training)
+    return SentenceScores(log_probs, prefixes, pairs, events)
+
+
+def _batches(model: LanguageModel, sentences: int) -> Iterator[tuple[int, int]]:
+    state = model.initial_state(1)
+    size = max(64, min(_SENTENCES, _STATE_BYTES // (state.numel() * state.element_size())))
+    for first in range(0, sentences, size):
+        yield first, min(first + size, sentences)
+
+
+def _walk(model: LanguageModel, tokens: np.ndarray, offsets: np.ndarray) -> Iterator[_Level]:
+    """The levels of the prefix tree of a batch of sentences."""
+    device = model.embedding.weight.device
+    size = np.int64(model.output.n_classes)
+    place = offsets[:-1].astype(np.int64)  # the next token of each sentence that goes on
+    node = np.zeros(len(place), np.int64)  # its prefix, numbered within the level
+    hidden, state = _step(model, np.array([EOS]), model.initial_state(1))
+    while True:
+        words = tokens[place].astype(np.int64)
+        distinct, pair = np.unique(node * size + words, return_inverse=True)
+        row, word = np.divmod(distinct, size)
+        yield _Level(hidden, row, word, place, pair)
+        grows = word != EOS
+        if not grows.any():
+            return
+        child = np.cumsum(grows) - 1
+        goes_on = words != EOS
+        place, node = place[goes_on] + 1, child[pair[goes_on]]
+        parent = torch.from_numpy(row[grows]).to(device)
+        hidden, state = _step(model, word[grows], state[:, :, parent])
+
+
+def _step(model: LanguageModel, words: np.ndarray, state: Tensor) -> tuple[Tensor, Tensor]:
+    inputs = torch.from_numpy(words)[None].to(model.embedding.weight.device)
+    hidden, state = model(inputs, state)
+    return hidden[0], state
+
+
+def _gather(levels: Iterator[_Level]) -> Iterator[list[_Level]]:
+    """Levels in groups of at least _ROWS prefixes: a product wants many rows."""
+    group: list[_Level] = []
+    rows = 0
+    for level in levels:
+        group.append(level)
+        rows += len(level.hidden)
+        if rows >= _ROWS:
+            yield group
+            group, rows = [], 0
+    if group:
+        yield group
+
+
+def _score(model: LanguageModel, levels: list[_Level], log_probs: np.ndarray) -> None:
+    hidden = torch.cat([level.hidden for level in levels])
+    first = np.cumsum([0] + [len(level.hidden) for level in levels])
+    row = np.concatenate([level.row + start for level, start in zip(levels, first, strict=False)])
+    word = np.concatenate([level.word for level in levels])
+    scores = model.output.pair_log_prob(
+        hidden, torch.from_numpy(row).to(hidden.device), torch.from_numpy(word).to(hidden.device)
+    )
+    values = scores.double().cpu().numpy()
+    end = 0
+    for level in levels:
+        start, end = end, end + len(level.word)
+        log_probs[level.place] = values[start:end][level.pair]
+
+
+def _score_event(event: Event, levels: list[_Level], events: np.ndarray) -> None:
+    for level in levels:
+        asked = event.words[level.word]
+        rows = np.unique(level.row[asked])  # the answer is the same for all words of a prefix
+        answers = np.full(len(level.hidden), -np.inf)
+        for start in range(0, len(rows), _EVENT_ROWS):
+            some = rows[start : start + _EVENT_ROWS]
+            hidden = level.hidden[torch.from_numpy(some).to(level.hidden.device)]
+            answers[some] = event.log_prob(hidden).double().cpu().numpy()
+        values = np.where(asked, answers[level.row], -np.inf)
+        events[level.place] = values[level.pair]
