@@ -19,6 +19,7 @@ VERBS = {
     "eval": ("blackout.cli.eval", "exact perplexity of a text"),
     "generate": ("blackout.cli.generate", "text from a model"),
     "prepare": ("blackout.cli.prepare", "vocabulary and token shards, once for many runs"),
+    "rescore": ("blackout.cli.rescore", "n-best lists scored again, weights tuned"),
     "bench train": ("blackout.cli.bench_train", "speed and memory of training"),
     "bench eval": ("blackout.cli.bench_eval", "speed of exact evaluation"),
     "data": ("blackout.cli.data", "download a public corpus"),
