@@ -132,6 +132,16 @@ def test_the_best_is_the_first_of_equals():
     assert scored.best(totals).tolist() == [1, 5, 6]
 
 
+def test_an_impossible_hypothesis_loses_and_stays_a_number():
+    scored = rescore(model_of(VOCAB), lists())
+    scored.ngram = np.full(len(scored.network), -1.0)
+    scored.ngram[scored.starts[0]] = -np.inf
+    for lm_weight in (0.0, 1.0):
+        totals = scored.totals(Weights(am_weight=0, lm_weight=lm_weight, weight=0))
+        assert np.isfinite(totals).all()
+        assert scored.best(totals)[0] == (1 if lm_weight else 0)
+
+
 def test_weights_survive_their_file(tmp_path):
     weights = Weights(0.1, 1 / 3, 2, -0.5, 3, 0.25)
     save_weights(weights, tmp_path / "weights.json")

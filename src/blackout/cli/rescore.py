@@ -77,9 +77,7 @@ def main(arguments: Sequence[str]) -> None:
         acoustic=options.am_scores,
         lm=options.lm_scores,
     )
-    started = time.perf_counter()
-    scored = _score(options, nbest)
-    seconds = time.perf_counter() - started
+    scored, seconds = _score(options, nbest)
     weights: Weights = options.weights
     rates: dict[str, Any] = {}
     if options.refs is not None:
@@ -108,7 +106,8 @@ def check_options(options: RescoreOptions) -> None:
         raise UserError(f"--out {options.out} is the list that is read")
 
 
-def _score(options: RescoreOptions, nbest: NBest) -> ScoredLists:
+def _score(options: RescoreOptions, nbest: NBest) -> tuple[ScoredLists, float]:
+    """The scores, and the seconds they took without the loading of the models."""
     from blackout.evaluate.rescore import score_lists  # PyTorch comes with it
     from blackout.models.saved import load
     from blackout.ngram import NGram
@@ -118,10 +117,12 @@ def _score(options: RescoreOptions, nbest: NBest) -> ScoredLists:
     device = choose_device(options.device)
     model = load(options.model, which="last" if options.last else "best", device=str(device))
     ngram = None if options.ngram is None else NGram.load(options.ngram)
+    started = time.perf_counter()
     with Stages() as stages:
-        return score_lists(
+        scored = score_lists(
             model, nbest, ngram, progress=lambda done, total: stages("scoring", done, total)
         )
+    return scored, time.perf_counter() - started
 
 
 def _against_references(

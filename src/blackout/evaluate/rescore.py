@@ -27,6 +27,8 @@ from blackout.text.vocab import EOS_WORD, UNK
 
 __all__ = ["ScoredLists", "rescore", "score_lists", "set_scores"]
 
+IMPOSSIBLE = -1e30  # stands for log 0, which a mixture without the network can give: 0 · -∞ is NaN
+
 
 @dataclass
 class ScoredLists:
@@ -54,7 +56,8 @@ class ScoredLists:
                 both = np.stack([self.network, self.ngram], axis=1)
                 tokens = mix_log_probs(both, [weight, 1 - weight])
             self._mixed = weight, np.add.reduceat(tokens, self.starts)
-        return self._mixed[1] - weights.oov_penalty * self.unknown
+        scores = self._mixed[1] - weights.oov_penalty * self.unknown
+        return np.maximum(scores, IMPOSSIBLE)
 
     def totals(self, weights: Weights) -> np.ndarray:
         """The totals, (N,)."""
