@@ -45,7 +45,7 @@ def srilm(folder):
 def srilm_list(folder):
     lists = srilm(folder)
     path = folder / "listed"
-    path.write_text(f"{lists / 'b.score'}\nsrilm/a.nbest.gz\n")
+    path.write_text(f"srilm/a.nbest.gz\n{lists / 'b.score'}\n")
     return path
 
 
@@ -306,6 +306,13 @@ def test_a_format_in_doubt_is_not_guessed(tmp_path, content):
         read_nbest(tmp_path / "lists")
     with pytest.raises(UserError, match="cannot tell"):
         read_nbest(tmp_path)
+
+
+def test_a_list_of_files_that_are_not_there(tmp_path):
+    path = srilm_list(tmp_path)
+    (tmp_path / "srilm/b.score").unlink()
+    with pytest.raises(UserError, match=r"listed: line 2: .*b\.score"):
+        read_nbest(path)
 
 
 def test_bytes_that_are_no_text(tmp_path):

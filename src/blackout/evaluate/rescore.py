@@ -46,18 +46,20 @@ class ScoredLists:
     """Distinct prefixes that the network has read."""
     pairs: int
     """Distinct prefixes with their next word."""
-    _mixed: tuple[float, np.ndarray] | None = field(default=None, repr=False)
+    _sums: dict[float, np.ndarray] = field(default_factory=dict, repr=False)
 
     def language(self, weights: Weights) -> np.ndarray:
         """The new language model scores, (N,)."""
-        weight, tokens = weights.weight, self.network
-        if self._mixed is None or self._mixed[0] != weight:  # tuning asks for the same again
-            if self.ngram is not None:
-                both = np.stack([self.network, self.ngram], axis=1)
-                tokens = mix_log_probs(both, [weight, 1 - weight])
-            self._mixed = weight, np.add.reduceat(tokens, self.starts)
-        scores = self._mixed[1] - weights.oov_penalty * self.unknown
+        weight = 1.0 if self.ngram is None else weights.weight
+        if weight not in self._sums:  # tuning asks for the same again and again
+            self._sums[weight] = np.add.reduceat(self._tokens(weight), self.starts)
+        scores = self._sums[weight] - weights.oov_penalty * self.unknown
         return np.maximum(scores, IMPOSSIBLE)
+
+    def _tokens(self, weight: float) -> np.ndarray:
+        if self.ngram is None:
+            return self.network
+        return mix_log_probs(np.stack([self.network, self.ngram], 1), [weight, 1 - weight])
 
     def totals(self, weights: Weights) -> np.ndarray:
         """The totals, (N,)."""

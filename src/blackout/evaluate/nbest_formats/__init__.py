@@ -74,7 +74,7 @@ def detect_format(path: Path) -> Format:
             raise UserError(f"{path}: no hypotheses in it")
         if first.startswith("{"):
             return "jsonl"
-        if _has_three_scores(path) or Path(first).is_file():
+        if _has_three_scores(path) or srilm.listed(path, first):
             return "srilm"
     raise UserError(f"{path}: cannot tell the format of these n-best lists: say --format")
 

@@ -43,17 +43,21 @@ def list_files(path: Path) -> list[Path]:
         return files
     lines = list(read_lines(path))
     if lines and len(split_words(lines[0][1])) < 3:
-        return [_listed(path, number, line) for number, line in lines]
+        return [_existing(path, number, line) for number, line in lines]
     return [path]
 
 
-def _listed(path: Path, number: int, line: str) -> Path:
-    file = Path(line)
-    if file.is_file():
-        return file
-    if (path.parent / file).is_file():
-        return path.parent / file
-    raise UserError(f"{path}: line {number}: neither three scores and words nor a file: {line!r}")
+def _existing(path: Path, number: int, line: str) -> Path:
+    file = listed(path, line)
+    if file is None:
+        raise UserError(f"{path}: line {number}: neither three scores and words nor a file: {line}")
+    return file
+
+
+def listed(path: Path, line: str) -> Path | None:
+    """The file that a line of a file of names means, from here or from beside that file."""
+    places = (Path(line), path.parent / line)
+    return next((place for place in places if place.is_file()), None)
 
 
 def _read_utterance(file: Path, unit: float) -> Utterance:
