@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from pathlib import Path
+from typing import IO, Any, TypeVar, cast
 
 import tyro
 
+from blackout.config import TextConfig
+from blackout.errors import UserError
 from blackout.plain_json import to_json
 
 T = TypeVar("T")
@@ -31,6 +36,41 @@ class Output:
         """The result for programs; only with ``--json``."""
         if self.json:
             print(to_json(values), flush=True)
+
+
+@dataclass
+class Reading:
+    """How text is read."""
+
+    keep_empty: bool = False
+    """Count an empty line as an empty sentence instead of skipping it."""
+    skip_markers: bool = False
+    """Drop a literal <s> or </s> inside a line instead of refusing the file."""
+    replace_invalid: bool = False
+    """Read invalid UTF-8 as U+FFFD instead of refusing the file."""
+
+    @classmethod
+    def like(cls, config: TextConfig) -> Reading:
+        """As a model's training text was read."""
+        return cls(config.keep_empty, config.skip_markers, config.replace_invalid)
+
+    def config(self) -> TextConfig:
+        return TextConfig(**dataclasses.asdict(self))
+
+
+@contextlib.contextmanager
+def open_for_writing(path: Path | None) -> Iterator[IO[str] | None]:
+    """A text file to write, or None."""
+    if path is None:
+        yield None
+        return
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None = None) -> T:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from blackout.cli.common import Output, parse
-from blackout.config import TextConfig
+from blackout.cli.common import Output, Reading, open_for_writing, parse
 from blackout.errors import UserError
 
 if TYPE_CHECKING:
     from blackout.evaluate.components import Reference
     from blackout.evaluate.mix import Fit, Floats
     from blackout.evaluate.mixture import Component, Mixed, Part
-
-_TEXT_OPTIONS = ("keep_empty", "skip_markers", "replace_invalid")
 
 
 @dataclass
@@ -53,16 +49,11 @@ class MixOptions:
     the first network."""
     last: bool = False
     """Take the weights of a network's newest checkpoint instead of the best."""
-    keep_empty: bool = False
-    """Count empty lines as empty sentences; by default as in the first network's training."""
-    skip_markers: bool = False
-    """Drop literal sentence marks; by default as in training."""
-    replace_invalid: bool = False
-    """Read invalid UTF-8 as U+FFFD; by default as in training."""
     threads: int = 0
     """CPU threads; 0 for all cores."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
+    reading: Reading = field(default_factory=Reading)
     output: Output = field(default_factory=Output)
 
 
@@ -74,8 +65,8 @@ def main(arguments: Sequence[str]) -> None:
         from blackout.models.saved import read_description  # PyTorch comes with it
 
         config, _ = read_description(networks[0])
-        read = {name: getattr(config.text, name) for name in _TEXT_OPTIONS}
-        options = parse(MixOptions, "mix", arguments, default=MixOptions(**read))
+        as_in_training = MixOptions(reading=Reading.like(config.text))
+        options = parse(MixOptions, "mix", arguments, default=as_in_training)
     with tempfile.TemporaryDirectory() as folder:
         components, reference = load_components(options)
         tune_part = make_part(options, components, reference, Path(folder), "tune")
@@ -145,10 +136,9 @@ def make_part(
     dumps: tuple[Path, ...] = getattr(options, f"{name}_probs")
     if reference is None or path is None:
         return Part([], dumps)
-    config = TextConfig(**{option: getattr(options, option) for option in _TEXT_OPTIONS})
     shards = folder / name
     shards.mkdir()
-    text = Text(path, shards, reference, config, options.threads)
+    text = Text(path, shards, reference, options.reading.config(), options.threads)
     return Part(components, dumps, text)
 
 
@@ -254,18 +244,3 @@ def write_report(
             raise
         options.output.say(f"no report: {error}")  # a model of somebody else's is no fault
         return None
-
-
-@contextlib.contextmanager
-def open_for_writing(path: Path | None) -> Iterator[IO[str] | None]:
-    """A text file to write, or None."""
-    if path is None:
-        yield None
-        return
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            yield file
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None

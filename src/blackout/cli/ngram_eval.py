@@ -10,8 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from blackout.cli.common import Output, parse
-from blackout.config import TextConfig
+from blackout.cli.common import Output, Reading, parse
 from blackout.ngram import NGram, evaluate
 
 
@@ -29,12 +28,7 @@ class NGramEvalOptions:
     """Write the model in the binary form to this file; it loads at once."""
     threads: int = 0
     """CPU threads; 0 for all cores."""
-    keep_empty: bool = False
-    """Count an empty line as an empty sentence instead of skipping it."""
-    skip_markers: bool = False
-    """Drop a literal <s> or </s> inside a line instead of refusing the file."""
-    replace_invalid: bool = False
-    """Read invalid UTF-8 as U+FFFD instead of refusing the file."""
+    reading: Reading = field(default_factory=Reading)
     output: Output = field(default_factory=Output)
 
 
@@ -44,19 +38,9 @@ def main(arguments: Sequence[str]) -> None:
     model = NGram.load(options.model)
     if options.save is not None:
         model.save(options.save)
-    config = TextConfig(
-        keep_empty=options.keep_empty,
-        skip_markers=options.skip_markers,
-        replace_invalid=options.replace_invalid,
-    )
+    config = options.reading.config()
     result = evaluate(model, options.file, config, dump=options.probs, threads=options.threads)
-    output.say(f"perplexity      {result.perplexity:.2f}")
-    output.say(f"  without <unk> {result.perplexity_without_unk:.2f}")
-    output.say(
-        f"words           {result.words:,} ({result.unknown:,} unknown), "
-        f"{result.sentence_ends:,} sentence ends"
-    )
-    output.say(f"speed           {result.words_per_second:,.0f} words/s")
+    output.say(str(result))
     output.result(
         {
             **dataclasses.asdict(result),

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blackout.cli.common import Output, parse
+from blackout.cli.common import Output, Reading, parse
 from blackout.cli.stages import Stages
-from blackout.config import TextConfig
 from blackout.ngram import NGram, evaluate, train
 from blackout.ngram.estimate import FALLBACK
 
@@ -41,23 +40,14 @@ class NGramTrainOptions:
     """Folder for temporary files."""
     threads: int = 0
     """CPU threads; 0 for all cores."""
-    keep_empty: bool = False
-    """Count an empty line as an empty sentence instead of skipping it."""
-    skip_markers: bool = False
-    """Drop a literal <s> or </s> inside a line instead of refusing the file."""
-    replace_invalid: bool = False
-    """Read invalid UTF-8 as U+FFFD instead of refusing the file."""
+    reading: Reading = field(default_factory=Reading)
     output: Output = field(default_factory=Output)
 
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(NGramTrainOptions, "ngram train", arguments)
     output = options.output
-    config = TextConfig(
-        keep_empty=options.keep_empty,
-        skip_markers=options.skip_markers,
-        replace_invalid=options.replace_invalid,
-    )
+    config = options.reading.config()
     started = time.perf_counter()
     with Stages() as progress:
         estimate = train(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from blackout.models.language_model import LanguageModel
+from blackout.perplexity import Perplexity
 from blackout.text.shards import Shard
 from blackout.text.vocab import EOS, UNK
 
@@ -26,20 +26,6 @@ _BATCH = 1 << 13  # tokens scored together, padding included
 _STREAM_STEPS = 1 << 10  # time steps of a stream scored together
 
 Score = Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Perplexity:
-    """exp of the mean negative log-probability over all words and sentence ends of a text."""
-
-    perplexity: float
-    perplexity_without_unk: float
-    words: int
-    """Words, unknown ones among them, sentence ends not."""
-    sentence_ends: int
-    unknown: int
-    words_per_second: float
-    """Scored words and sentence ends, a second."""
 
 
 def evaluate(
@@ -64,20 +50,7 @@ def evaluate(
         if progress is not None:
             progress(done, len(shard.tokens))
     seconds = time.perf_counter() - started
-    known = done - shard.unknown
-    return Perplexity(
-        perplexity=_exp_mean(-total, done),
-        perplexity_without_unk=_exp_mean(unknown_total - total, known),
-        words=done - shard.sentences,
-        sentence_ends=shard.sentences,
-        unknown=shard.unknown,
-        words_per_second=done / max(seconds, 1e-9),
-    )
-
-
-def _exp_mean(total: float, count: int) -> float:
-    mean = total / count if count else math.nan
-    return math.exp(mean) if mean < 700 else math.inf
+    return Perplexity.of(total, unknown_total, done, shard.sentences, shard.unknown, seconds)
 
 
 @torch.no_grad()  # as a decorator it lets go whenever a piece is handed out; `with` would not

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -13,23 +12,10 @@ from blackout import _native
 from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.ngram.model import NGram
+from blackout.perplexity import Perplexity
 from blackout.text.source import Progress, scan, thread_count
 
 __all__ = ["Perplexity", "evaluate"]
-
-
-@dataclass(frozen=True)
-class Perplexity:
-    """exp of the mean negative log-probability over all words and sentence ends of a text."""
-
-    perplexity: float
-    perplexity_without_unk: float
-    words: int
-    """Words, unknown ones among them, sentence ends not."""
-    sentence_ends: int
-    unknown: int
-    words_per_second: float
-    """Scored words and sentence ends, a second."""
 
 
 def evaluate(
@@ -76,19 +62,9 @@ def evaluate(
     tokens, sentences, unknown, log10, log10_unknown = evaluator.totals()
     if sentences == 0:
         raise UserError(f"{text}: no sentences in it")
-    return Perplexity(
-        perplexity=_perplexity(log10, tokens),
-        perplexity_without_unk=_perplexity(log10 - log10_unknown, tokens - unknown),
-        words=tokens - sentences,
-        sentence_ends=sentences,
-        unknown=unknown,
-        words_per_second=tokens / max(time.perf_counter() - started, 1e-9),
-    )
-
-
-def _perplexity(log10: float, count: int) -> float:
-    mean = -log10 / count if count else math.nan
-    return 10.0**mean if mean < 300 else math.inf
+    total, unknown_total = (value * math.log(10) for value in (log10, log10_unknown))
+    seconds = time.perf_counter() - started
+    return Perplexity.of(total, unknown_total, tokens, sentences, unknown, seconds)
 
 
 def _open(path: Path) -> IO[bytes]:
