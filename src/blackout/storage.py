@@ -11,6 +11,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -71,26 +72,35 @@ def read_metadata(path: Path) -> dict[str, str]:
 def load_tensors(path: Path, into: Mapping[str, Tensor], prefix: str = "") -> None:
     """Fills existing tensors from a file, whose names with ``prefix`` must be exactly theirs.
 
-    The caller has checked the file with :func:`read_metadata`.
+    The caller has checked the file with :func:`read_metadata`. The file is read, not mapped: its
+    pages would count as memory of this process, a second copy of the tables.
     """
-    with safe_open(path, framework="pt") as file:
-        stored = {name for name in file.keys() if name.startswith(prefix)}  # noqa: SIM118
+    with path.open("rb") as file:
+        entries = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        start = file.tell()
+        stored = {name for name in entries if name.startswith(prefix)} - {"__metadata__"}
         odd = stored ^ {prefix + name for name in into}
         if odd:
             raise UserError(f"{path}: does not fit the model: {', '.join(sorted(odd)[:3])}")
         for name, tensor in into.items():
-            part = file.get_slice(prefix + name)
-            if list(part.get_shape()) != list(tensor.shape):
-                raise UserError(
-                    f"{path}: {name} has shape {part.get_shape()}, not {list(tensor.shape)}"
-                )
-            with torch.no_grad():
-                if tensor.ndim == 0:
-                    tensor.copy_(file.get_tensor(prefix + name))
-                    continue
-                rows = max(1, _PIECE * len(tensor) // max(1, _size(tensor)))
-                for start in range(0, len(tensor), rows):
-                    tensor[start : start + rows] = part[start : start + rows]
+            entry = entries[prefix + name]
+            found, expected = (
+                [entry["dtype"], *entry["shape"]],
+                [_DTYPES[tensor.dtype], *tensor.shape],
+            )
+            if found != expected:
+                raise UserError(f"{path}: {name} is {found}, the model's is {expected}")
+            file.seek(start + entry["data_offsets"][0])
+            _read_into(file, tensor.detach().view(-1))
+
+
+def _read_into(file: IO[bytes], flat: Tensor) -> None:
+    """Fills a tensor with the bytes that follow in a file."""
+    for piece in flat.split(max(1, _PIECE // flat.element_size())):
+        buffer = piece if piece.device.type == "cpu" else torch.empty_like(piece, device="cpu")
+        file.readinto(buffer.view(torch.uint8).numpy())  # type: ignore[attr-defined]
+        if buffer is not piece:
+            piece.copy_(buffer)
 
 
 def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
