@@ -75,7 +75,8 @@ def show(names: list[str], folders: dict[str, Path]) -> None:
     print("| | validation perplexity, epoch by epoch | best | test | without `<unk>` | words/s |")
     print("|---|---|---|---|---|---|")
     for name in names:
-        events = [json.loads(line) for line in (folders[name] / "metrics.jsonl").open()]
+        metrics = folders[name] / "metrics.jsonl"
+        events = [json.loads(line) for line in metrics.open()] if metrics.exists() else []
         epochs = [event for event in events if event["event"] == "epoch"]
         curve = [event["valid_perplexity"] for event in epochs]
         result = folders[name] / "result.json"
