@@ -16,6 +16,7 @@ a ``train.shard`` beside it is not ours, and is never overwritten.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,13 +90,19 @@ def prepare(
     return Prepared(out, vocab, shards)
 
 
-def open_prepared(out: str | Path) -> Prepared:
-    """Opens what :func:`prepare` made; a missing or damaged file is refused by name."""
+def open_prepared(
+    out: str | Path, parts: Collection[str] = PARTS, *, verify: bool = True
+) -> Prepared:
+    """Opens what :func:`prepare` made; a missing or damaged file is refused by name.
+
+    Of ``parts`` those that are there; the others are not looked at. ``verify=False`` leaves out
+    the one pass over each shard's content.
+    """
     out = Path(out)
     vocab = Vocab.load(out / "vocab.txt")
-    paths = {part: out / f"{part}.shard" for part in PARTS}
+    paths = {part: out / f"{part}.shard" for part in PARTS if part in parts}
     shards = {
-        part: Shard.open(path, vocab)
+        part: Shard.open(path, vocab, verify=verify)
         for part, path in paths.items()
         if part == "train" or path.exists()
     }

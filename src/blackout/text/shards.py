@@ -60,6 +60,8 @@ class Shard:
     source: SourceId
     options: TextConfig
     types: int | None
+    checksum: str = ""
+    """XXH64 of the payload."""
 
     @property
     def sentences(self) -> int:
@@ -100,6 +102,7 @@ class Shard:
             source=SourceId(**about["source"]),
             options=TextConfig(**about["options"]),
             types=about["types"],
+            checksum=about["checksum"],
         )
 
 

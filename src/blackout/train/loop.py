@@ -75,18 +75,29 @@ def train(
     *,
     resume: bool = False,
     progress: Progress | None = None,
+    report: bool = True,
 ) -> TrainResult:
-    """Trains a model on the "train" text of ``data``, with "valid" and "test", into ``out``."""
-    return Trainer(config, data, Path(out), resume, progress or Progress()).run()
+    """Trains a model on the "train" text of ``data``, with "valid" and "test", into ``out``.
+
+    ``report``: write report.html at the end.
+    """
+    return Trainer(config, data, Path(out), resume, progress or Progress(), report).run()
 
 
 class Trainer:
     """One run; :func:`train` is its front."""
 
     def __init__(
-        self, config: Config, data: Prepared, out: Path, resume: bool, progress: Progress
+        self,
+        config: Config,
+        data: Prepared,
+        out: Path,
+        resume: bool,
+        progress: Progress,
+        report: bool = True,
     ) -> None:
         self.config, self.data, self.out, self.progress = config, data, out, progress
+        self.report = report
         set_threads(config.run.threads or default_threads(config, len(data.vocab)))
         self.device = choose_device(config.run.device)
         self.valid = data.shard("valid")
@@ -124,7 +135,7 @@ class Trainer:
     def run(self) -> TrainResult:
         position = self.position
         try:
-            with _signals() as caught:
+            with collect_signals() as caught:
                 while position.epoch < self.config.run.epochs:
                     self._train_epoch(caught)
                     self._end_epoch()
@@ -239,6 +250,8 @@ class Trainer:
 
     def _report(self) -> None:
         """Writes report.html; whatever goes wrong with it must not fail the run behind it."""
+        if not self.report:
+            return
         try:
             write_report(self.out)
         except Exception as error:
@@ -280,15 +293,19 @@ class Trainer:
 
 
 @contextmanager
-def _signals() -> Iterator[list[str]]:
-    """Collects SIGINT and SIGTERM instead of dying of them, so that a block is finished first."""
+def collect_signals() -> Iterator[list[str]]:
+    """Collects SIGINT and SIGTERM instead of dying of them, so that a block is finished first.
+
+    A second Ctrl-C stops at once. A second SIGTERM does not: nobody is impatient, two programs,
+    such as a batch system and our own parent process, asked for the same thing.
+    """
     caught: list[str] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
         return
 
     def remember(number: int, frame: FrameType | None) -> None:
-        if caught:  # asked twice: stop at once
+        if caught and number == signal.SIGINT:
             raise KeyboardInterrupt
         caught.append(signal.Signals(number).name)
 

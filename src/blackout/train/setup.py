@@ -31,10 +31,15 @@ def default_threads(config: Config, vocab_size: int) -> int:
     Handing a part of a millisecond's work to another thread costs more than it saves, and on a
     busy machine, where that thread may not be running, far more.
     """
+    per_block = config.run.batch * config.run.bptt * work_per_word(config, vocab_size)
+    return 1 if per_block < 100e6 else 0
+
+
+def work_per_word(config: Config, vocab_size: int) -> int:
+    """About how many floating-point operations training on a word takes."""
     hidden, loss = config.model.hidden, config.loss
     outputs = vocab_size if loss.loss == "full" else loss.samples
-    per_word = 6 * config.model.layers * hidden**2 + 6 * outputs * hidden
-    return 1 if config.run.batch * config.run.bptt * per_word < 100e6 else 0
+    return 6 * config.model.layers * hidden**2 + 6 * outputs * hidden
 
 
 def choose_device(name: str) -> torch.device:
