@@ -16,6 +16,7 @@ from blackout.errors import UserError
 VERBS = {
     "demo": ("blackout.cli.demo", "train on text that ships with Python and compare losses"),
     "train": ("blackout.cli.train", "train a language model"),
+    "tune": ("blackout.cli.tune", "settings by validation perplexity"),
     "eval": ("blackout.cli.eval", "exact perplexity of a text"),
     "generate": ("blackout.cli.generate", "text from a model"),
     "prepare": ("blackout.cli.prepare", "vocabulary and token shards, once for many runs"),

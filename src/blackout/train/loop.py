@@ -68,6 +68,10 @@ class Stopped(UserError):
     """A signal stopped the run, after a checkpoint."""
 
 
+class NotFinite(UserError):
+    """A loss, a gradient or a weight became infinite or NaN."""
+
+
 def train(
     config: Config,
     data: Prepared,
@@ -286,7 +290,7 @@ class Trainer:
         kept = "no checkpoint was saved yet"
         if self.checkpoints.exists():
             kept = "the last checkpoint is intact"
-        raise UserError(
+        raise NotFinite(
             f"{finding} after {self.position.step} blocks; {kept}; "
             f"try a smaller --lr (now {self.schedule.lr:g}) or --clip"
         )

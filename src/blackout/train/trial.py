@@ -17,6 +17,7 @@ from typing import Any
 from blackout.atomic import replacing
 from blackout.config import Config
 from blackout.errors import UserError
+from blackout.models.saved import WEIGHTS
 from blackout.perplexity import Perplexity
 from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import MAY_CHANGE
@@ -38,6 +39,8 @@ class Trial:
     """Texts, "train" or "test", whose perplexity the best model gets, where the folder has them."""
     keep_model: bool = False
     """Leave the best model as a folder."""
+    may_diverge: bool = False
+    """A run whose numbers become infinite is an outcome with a failure, not an error."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Outcome:
     """Weights of the model."""
     model: Path | None = None
     """Folder of the best model, where it was to be kept."""
+    failure: str = ""
+    """What became infinite or NaN; the curve ends there, and nothing was measured."""
 
     @property
     def valid_perplexity(self) -> float:
@@ -142,6 +147,7 @@ def outcome_from_dict(values: Mapping[str, Any]) -> Outcome:
         perplexity={part: Perplexity(**found) for part, found in values["perplexity"].items()},
         words_per_second=values["words_per_second"],
         parameters=values["parameters"],
+        failure=values["failure"],
     )
 
 
@@ -166,6 +172,13 @@ def read_result(path: Path) -> Outcome | None:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: damaged") from None
+
+
+def answers(known: Outcome, model: Path, keep_model: bool, may_diverge: bool) -> bool:
+    """Whether a known outcome is all that a trial asks for; ``model``: where its model would be."""
+    if known.failure:
+        return may_diverge
+    return not keep_model or (model / WEIGHTS).is_file()
 
 
 # ---------------------------------------------------------------------- trials in words

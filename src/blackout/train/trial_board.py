@@ -62,8 +62,9 @@ class Board:
         self.found.setdefault(job.key, 1.0)  # another process did it
         self.fractions[job.key] = 1.0
         self.done += 1
+        found = f"validation perplexity {outcome.valid_perplexity:.2f}"
         self._line(
-            f"{self.labels[job.key]}: validation perplexity {outcome.valid_perplexity:.2f}  "
+            f"{self.labels[job.key]}: {outcome.failure or found}  "
             f"{outcome.words_per_second:,.0f} words/s"
         )
 

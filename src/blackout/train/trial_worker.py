@@ -29,12 +29,19 @@ from blackout.evaluate.perplexity import evaluate
 from blackout.models.saved import WEIGHTS, load
 from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import Position
-from blackout.train.loop import RUN_FILE, Stopped, train
+from blackout.train.loop import RUN_FILE, NotFinite, Stopped, train
 from blackout.train.metrics import read_metrics
 from blackout.train.progress import Progress
 from blackout.train.run_folder import delete_run, epochs_done, locked
 from blackout.train.setup import choose_device, default_threads
-from blackout.train.trial import Epoch, Outcome, outcome_to_dict, read_result, write_result
+from blackout.train.trial import (
+    Epoch,
+    Outcome,
+    answers,
+    outcome_to_dict,
+    read_result,
+    write_result,
+)
 
 MODEL_FILES = ("config.json", "vocab.txt", WEIGHTS)  # the weights last: they make it a model
 
@@ -45,8 +52,8 @@ def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
     """Does the trial that ``spec`` describes, or what is left of it.
 
     ``spec``: config, data and measure of the trial; folder, key and run_key: where it is kept;
-    keep_model, keep_checkpoints; threads: how many are ours; deadline: when to be content with
-    the model so far (seconds since 1970, or null).
+    keep_model, may_diverge, keep_checkpoints; threads: how many are ours; deadline: when to be
+    content with the model so far (seconds since 1970, or null).
     """
     root, config = Path(spec["folder"]), Config.from_dict(spec["config"])
     result, model = root / "results" / f"{spec['key']}.json", root / "models" / spec["key"]
@@ -55,13 +62,13 @@ def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
         done = None
         with contextlib.suppress(UserError):  # damaged: it is about to be replaced
             done = read_result(result)
-        if done and (not spec["keep_model"] or (model / WEIGHTS).is_file()):
+        if done and answers(done, model, spec["keep_model"], spec["may_diverge"]):
             return done  # by another process that held the run
         inner = run
         if epochs_done(run) > config.run.epochs:  # a longer run's, whose best model may be later
             inner = run / f"epochs-{config.run.epochs}"
         outcome, whole = _train_and_measure(spec, config, inner, tell)
-        if spec["keep_model"] and (inner / WEIGHTS).is_file():
+        if spec["keep_model"] and not outcome.failure and (inner / WEIGHTS).is_file():
             make_folder(model)
             for name in MODEL_FILES:
                 shutil.copyfile(inner / name, model / f".{name}.partial")
@@ -69,7 +76,7 @@ def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
         if whole:
             make_folder(result.parent)
             write_result(result, config, outcome)
-        if inner != run or not spec["keep_checkpoints"]:
+        if inner != run or not spec["keep_checkpoints"] or outcome.failure:
             delete_run(inner)
     return outcome
 
@@ -93,6 +100,10 @@ def _train_and_measure(
             progress=watch,
             report=False,
         )
+    except NotFinite as failure:
+        if not spec["may_diverge"]:
+            raise
+        return Outcome(_curve(_epochs(config, run)), {}, 0.0, 0, failure=str(failure)), True
     except Stopped:
         if not watch.is_late:
             raise
@@ -101,18 +112,26 @@ def _train_and_measure(
 
 
 def _measure(config: Config, data: Prepared, parts: list[str], run: Path) -> Outcome:
-    events = [event for event in read_metrics(run / "metrics.jsonl") if event["event"] == "epoch"]
-    events = events[: config.run.epochs]
-    names = Epoch.__dataclass_fields__
+    epochs = _epochs(config, run)
     best = (run / WEIGHTS).is_file()  # else not even one epoch was trained
     device = choose_device(config.run.device).type
     model = load(run, which="best" if best else "last", device=device)
     return Outcome(
-        curve=tuple(Epoch(**{name: event[name] for name in names}) for event in events),
+        curve=_curve(epochs),
         perplexity={p: evaluate(model, data.shards[p]) for p in parts if p in data.shards},
-        words_per_second=events[-1]["words_per_second"] if events else 0.0,
+        words_per_second=epochs[-1]["words_per_second"] if epochs else 0.0,
         parameters=sum(p.numel() for p in model.parameters()),
     )
+
+
+def _epochs(config: Config, run: Path) -> list[dict[str, Any]]:
+    events = read_metrics(run / "metrics.jsonl")
+    return [event for event in events if event["event"] == "epoch"][: config.run.epochs]
+
+
+def _curve(epochs: list[dict[str, Any]]) -> tuple[Epoch, ...]:
+    names = Epoch.__dataclass_fields__
+    return tuple(Epoch(**{name: epoch[name] for name in names}) for epoch in epochs)
 
 
 class Watch(Progress):

@@ -30,6 +30,7 @@ from blackout.train.trial import (
     Job,
     Outcome,
     Trial,
+    answers,
     make_job,
     open_for_names,
     read_result,
@@ -113,9 +114,10 @@ class Trials:
         except UserError as error:
             self._warn(f"warning: {error}; the run is done again")
             return None
-        if job.trial.keep_model and not (self._model(job) / WEIGHTS).is_file():
-            return None
-        return known
+        trial = job.trial
+        if known and answers(known, self._model(job), trial.keep_model, trial.may_diverge):
+            return known
+        return None
 
     def _warn(self, line: str) -> None:
         if self.say is not None:
@@ -129,5 +131,5 @@ class Trials:
     def _placed(self, job: Job, outcome: Outcome | None) -> Outcome:
         if outcome is None:
             return Outcome((), {}, 0.0, 0)
-        model = self._model(job) if job.trial.keep_model else None
-        return replace(outcome, model=model)
+        kept = job.trial.keep_model and (self._model(job) / WEIGHTS).is_file()
+        return replace(outcome, model=self._model(job) if kept else None)

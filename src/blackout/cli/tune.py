@@ -1,0 +1,98 @@
+"""``blackout tune``: settings by validation perplexity, saved for ``blackout train --config``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from blackout.atomic import replacing
+from blackout.cli.common import Output, parse
+from blackout.cli.train import find_data
+from blackout.config import Config
+from blackout.plain_json import to_json
+
+if TYPE_CHECKING:
+    from blackout.train.tune import Tuned
+
+DEFAULT_GRID = {"alpha": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]}
+
+
+@dataclass
+class TuneOptions:
+    """Choose settings on validation text: blackout tune --train FILE --valid FILE --out DIR
+
+    The options of blackout train are the base; --grid says what varies. The winner is then trained
+    with: blackout train --config DIR/best.toml --out RUN
+    A stopped study goes on with the same command.
+    """
+
+    out: Path
+    """Folder of the study: best.toml, trials.jsonl, finished and unfinished runs."""
+    grid: Annotated[list[str], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=V,V,…")] = (
+        field(default_factory=list)
+    )
+    """A setting and its values, e.g. lr=0.001,0.003; may be given several times, then every
+    combination is tried. By default alpha=0,0.2,0.4,0.6,0.8,1."""
+    halving: int = 3
+    """Of so many runs one goes on after a part of the epochs; 1: all runs train all epochs."""
+    workers: int = 0
+    """Runs at a time; 0 for one a core."""
+    config: Path | None = None
+    """Settings from a TOML file, such as the run.toml of a run; options here win over it."""
+    settings: Config = field(default_factory=Config)
+    output: Output = field(default_factory=Output)
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = read_options(arguments)
+    output, config = options.output, options.settings
+
+    from blackout.train.grid import combinations, parse_grid  # PyTorch comes with it
+    from blackout.train.trials import Trials
+    from blackout.train.tune import stages, tune
+
+    grid = parse_grid(options.grid) or DEFAULT_GRID
+    stages(config.run.epochs, len(combinations(config, grid)), options.halving)
+    trials = Trials(options.out / "trials", workers=options.workers, say=output.say)
+    texts = replace(config, data=replace(config.data, test=None))  # not tuning's to see
+    data = find_data(texts, options.out)
+    tuned = tune(config, data.folder, grid, trials, options.halving)
+    with replacing(options.out / "best.toml") as file:
+        file.write(tuned.config.to_toml().encode())
+    with replacing(options.out / "trials.jsonl") as file:
+        file.writelines(to_json(tried.to_dict()).encode() + b"\n" for tried in tuned.table)
+    show(tuned, output)
+    output.say(f"best settings   {options.out / 'best.toml'}")
+    output.result(
+        {
+            "alpha": tuned.config.loss.alpha,
+            "trials": [tried.to_dict() for tried in tuned.table],
+            "best": tuned.best.to_dict(),
+            "config": str(options.out / "best.toml"),
+        }
+    )
+
+
+def read_options(arguments: Sequence[str]) -> TuneOptions:
+    """Command line over config file over defaults."""
+    plain = parse(TuneOptions, "tune", arguments)
+    if plain.config is None:
+        return plain
+    default = TuneOptions(out=tyro.MISSING, settings=Config.from_file(plain.config))
+    return parse(TuneOptions, "tune", arguments, default)
+
+
+def show(tuned: Tuned, output: Output) -> None:
+    """The table of trials, the best first."""
+    names = list(tuned.best.values)
+    rows = [[*names, "epochs", "validation perplexity"]]
+    for tried in tuned.table:
+        found = "failed" if tried.outcome.failure else f"{tried.valid_perplexity:.2f}"
+        rows.append([*(str(tried.values[name]) for name in names), str(tried.epochs), found])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        output.say("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)))
