@@ -111,6 +111,8 @@ class LossConfig:
     """Compare a negative with target and samples, or with the samples alone (paper 2.2)."""
     discriminative: bool = True
     """False trains only the first term, log p(target): importance sampling."""
+    target_weight: Literal["proposal", "one"] = "proposal"
+    """Weigh the target by 1/Q like the samples, or by 1 (paper, footnote 1); not for nce."""
     always_sample: tuple[str, ...] = ()
     """Words put into every sample set."""
     log_z: float | Literal["learned"] = 0.0

@@ -150,6 +150,9 @@ def build_output(
 
 
 def _own_options(loss: LossConfig) -> dict[str, object]:
+    if loss.loss == "nce":
+        return {"log_z": loss.log_z}
+    own: dict[str, object] = {"target_weight": loss.target_weight}
     if loss.loss == "blackout":
-        return {"negatives": loss.negatives, "discriminative": loss.discriminative}
-    return {"log_z": loss.log_z} if loss.loss == "nce" else {}
+        own |= {"negatives": loss.negatives, "discriminative": loss.discriminative}
+    return own

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from blackout.errors import UserError
 from blackout.ops.dispatch import operations
 from blackout.ops.tables import STORAGE, empty_table, fill_uniform
-from blackout.output.proposal import Proposal
+from blackout.output.proposal import Draw, Proposal
 
 Sharing = Literal["step", "block", "word"]
+TargetWeight = Literal["proposal", "one"]
 PRODUCT_DTYPES = {"fp32": None, "bf16": torch.bfloat16}
 
 
@@ -169,6 +170,8 @@ class SampledOutputLayer(OutputLayer):
     """
 
     step: Tensor
+    target_weight: TargetWeight = "proposal"
+    """What the target's weight in the posterior is: 1/Q as for samples, or 1 (paper, footnote 1)"""
 
     def __init__(
         self,
@@ -228,21 +231,27 @@ class SampledOutputLayer(OutputLayer):
 
     def objective(self, hidden: Tensor, target: Tensor) -> Tensor:
         grouped, words = group(hidden, target, self.sharing)
-        samples = self.draw(len(words))
+        drawn = self.draw(words)
         value: Tensor = _SampledObjective.apply(
-            grouped, self.weight, self.bias, self.log_normaliser(), words, samples, self
+            grouped, self.weight, self.bias, self.log_normaliser(), words, drawn, self
         )
         return value.view(target.shape)
 
-    def draw(self, groups: int) -> Tensor:
-        """Sample sets (groups, K) of this step, the words of ``always_sample`` at their end."""
+    def draw(self, target: Tensor) -> Draw:
+        """Sample sets of this step for targets (G, M), ``always_sample`` at their end."""
         proposal = self.proposal.to(self.weight.device)
-        samples = proposal.draw(self.seed, int(self.step), groups, self.samples, self.impl)
+        drawn = proposal.draw(
+            self.seed,
+            int(self.step),
+            target,
+            self.samples,
+            always=self.always_sample,
+            impl=self.impl,
+        )
         self.step += 1
-        if self.always_sample:
-            fixed = samples.new_tensor(self.always_sample).expand(groups, -1)
-            samples = torch.cat([samples, fixed], 1)
-        return samples
+        if self.target_weight == "one":
+            drawn = drawn._replace(log_q_target=torch.zeros_like(drawn.log_q_target))
+        return drawn
 
     def log_normaliser(self) -> Tensor | float:
         """log Z of NCE; the other objectives do not look at it."""
@@ -281,7 +290,7 @@ class _SampledObjective(torch.autograd.Function):
         bias: Tensor | None,
         log_z: Tensor | float,
         target: Tensor,
-        samples: Tensor,
+        drawn: Draw,
         layer: SampledOutputLayer,
     ) -> Tensor:
         ops = layer.operations(hidden)
@@ -291,12 +300,13 @@ class _SampledObjective(torch.autograd.Function):
             bias,
             log_z,
             target,
-            samples,
-            layer.proposal.log_q,
+            drawn.samples,
+            drawn.log_q_target,
+            drawn.log_q_samples,
             layer.objective_name,
             layer.product_dtype,
         )
-        ctx.save_for_backward(target, samples, *saved)
+        ctx.save_for_backward(target, drawn.samples, *saved)
         ctx.layer = layer  # type: ignore[attr-defined]
         ctx.operations = ops  # type: ignore[attr-defined]
         ctx.saved_type = type(saved)  # type: ignore[attr-defined]

@@ -6,11 +6,15 @@ many words that can never be drawn.
 >>> proposal = Proposal(torch.tensor([1, 2, 4]), alpha=1.0)
 >>> proposal.log_q.exp()
 tensor([0.1429, 0.2857, 0.5714], dtype=torch.float64)
->>> proposal.draw(seed=1, step=0, groups=2, samples=5).shape
-torch.Size([2, 5])
+>>> samples, log_q_samples, log_q_target = proposal.draw(
+...     seed=1, step=0, target=torch.tensor([[0, 2, 1], [2, 2, 0]]), samples=5)
+>>> samples.shape, log_q_target.exp()[0]
+(torch.Size([2, 5]), tensor([0.1429, 0.5714, 0.2857], dtype=torch.float64))
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,11 +23,21 @@ from blackout.errors import UserError
 from blackout.ops.dispatch import operations
 
 
+class Draw(NamedTuple):
+    """Sample sets of G groups of M words, and log Q of what is in them."""
+
+    samples: Tensor  # (G, K)
+    log_q_samples: Tensor  # (G, K)
+    log_q_target: Tensor  # (G, M)
+
+
 class Proposal:
     """Q_alpha of word counts, with its alias table.
 
     Draws are a pure function of (seed, step, group): the same whatever the threads and devices,
     and a resumed run goes on with the same sequence.
+
+    Another proposal is a subclass with its own :meth:`words` and :meth:`log_density`.
     """
 
     def __init__(self, counts: Tensor, alpha: float) -> None:
@@ -54,11 +68,31 @@ class Proposal:
             self.alias = self.alias.to(device)
         return self
 
-    def draw(self, seed: int, step: int, groups: int, samples: int, impl: str = "auto") -> Tensor:
+    def draw(
+        self,
+        seed: int,
+        step: int,
+        target: Tensor,
+        samples: int,
+        *,
+        always: tuple[int, ...] = (),
+        impl: str = "auto",
+    ) -> Draw:
+        """Sample sets of ``samples`` words, then the words of ``always``, for targets (G, M)."""
+        words = self.words(seed, step, len(target), samples, impl)
+        if always:
+            words = torch.cat([words, words.new_tensor(always).expand(len(target), -1)], 1)
+        return Draw(words, self.log_density(words), self.log_density(target))
+
+    def words(self, seed: int, step: int, groups: int, samples: int, impl: str = "auto") -> Tensor:
         """(groups, samples) words, drawn with replacement."""
         ops = operations(impl, self.alias.device)
         drawn: Tensor = ops.draw_samples(self.threshold, self.alias, seed, step, groups, samples)
         return drawn
+
+    def log_density(self, words: Tensor) -> Tensor:
+        """log Q of words."""
+        return self.log_q[words]
 
 
 def alias_table(q: Tensor) -> tuple[Tensor, Tensor]:
