@@ -105,6 +105,8 @@ class LossConfig:
     """K, the words drawn to stand for the vocabulary."""
     alpha: float = 0.4
     """Power of the unigram distribution words are drawn from: 0 uniform, 1 unigram."""
+    proposal: Literal["unigram", "batch", "bigram", "model"] = "unigram"
+    """Draw by word counts, from the block's targets, by input words, or as the model predicts."""
     sharing: Literal["step", "block", "word"] = "step"
     """One sample set for each time step, for the whole block, or for each word."""
     negatives: Literal["softmax", "nce"] = "softmax"

@@ -210,7 +210,7 @@ class Watched:
 
     def __init__(self, layer, monkeypatch):
         self.drawn, draw = [], layer.draw
-        monkeypatch.setattr(layer, "draw", lambda t: self.drawn.append(draw(t)) or self.drawn[-1])
+        monkeypatch.setattr(layer, "draw", lambda *w: self.drawn.append(draw(*w)) or self.drawn[-1])
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_who_shares_samples(kind, sharing, shape, sets, monkeypatch):
             samples[place][None], log_q_samples[place][None], log_q_target.view(-1)[i].view(1, 1)
         )
         with monkeypatch.context() as patch:
-            patch.setattr(layer, "draw", lambda t, own=own: own)
+            patch.setattr(layer, "draw", lambda *_, own=own: own)
             alone = layer(hidden.reshape(-1, H)[i : i + 1], target.reshape(-1)[i : i + 1]).output
         torch.testing.assert_close(alone[0].detach(), output.reshape(-1)[i])
 

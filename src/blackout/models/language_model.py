@@ -140,6 +140,7 @@ def build_output(
     sampling = {
         "counts": counts.clamp(min=1),  # a vocabulary without unknown words counts <unk> 0 times
         "alpha": loss.alpha,
+        "proposal": loss.proposal,
         "sharing": loss.sharing,
         "always_sample": always_sample,
         "seed": config.run.seed,

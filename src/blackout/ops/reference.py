@@ -52,6 +52,11 @@ def random_bits(seed: int, step: int, groups: int, places: int, device: torch.de
     return _shift_right(mix64(start + (group + place + 1) * _GOLDEN), 11)
 
 
+def random_below(bits: Tensor, limit: Tensor | int) -> Tensor:
+    """Numbers uniform in 0 … limit - 1 of :func:`random_bits`; 0 where the limit is 0."""
+    return (bits.double() * 2.0**-53 * limit).long()  # 1 - 2**-53 times a limit never rounds to it
+
+
 def draw_samples(
     threshold: Tensor, alias: Tensor, seed: int, step: int, groups: int, samples: int
 ) -> Tensor:
