@@ -37,7 +37,7 @@ void offsets(const double *log_q, const float *bias, double constant, const i64 
              float *out, int threads) {
   parallel_ranges(n, 4096, threads, [&](i64 begin, i64 end) {
     for (i64 i = begin; i < end; ++i)
-      out[i] = static_cast<float>(log_q[word[i]] + constant) - (bias ? bias[word[i]] : 0.0f);
+      out[i] = static_cast<float>(log_q[i] + constant) - (bias ? bias[word[i]] : 0.0f);
   });
 }
 

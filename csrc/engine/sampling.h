@@ -1,4 +1,4 @@
-// Drawing words from an alias table and looking up what the loss subtracts from their logits.
+// Drawing words from an alias table, and what the loss subtracts from the logits of words.
 #pragma once
 
 #include "engine/kernels.h"
@@ -10,7 +10,7 @@ namespace blackout {
 void draw_samples(const double *threshold, const i64 *alias, i64 vocab, u64 seed, u64 step,
                   i64 groups, i64 count, i64 *samples, int threads);
 
-// out[i] = log_q[word[i]] + constant - bias[word[i]].
+// out[i] = log_q[i] + constant - bias[word[i]].
 void offsets(const double *log_q, const float *bias, double constant, const i64 *word, i64 n,
              float *out, int threads);
 

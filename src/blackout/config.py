@@ -105,12 +105,16 @@ class LossConfig:
     """K, the words drawn to stand for the vocabulary."""
     alpha: float = 0.4
     """Power of the unigram distribution words are drawn from: 0 uniform, 1 unigram."""
+    proposal: Literal["unigram", "batch", "bigram", "model"] = "unigram"
+    """Draw by word counts, from the block's targets, by input words, or as the model predicts."""
     sharing: Literal["step", "block", "word"] = "step"
     """One sample set for each time step, for the whole block, or for each word."""
     negatives: Literal["softmax", "nce"] = "softmax"
     """Compare a negative with target and samples, or with the samples alone (paper 2.2)."""
     discriminative: bool = True
     """False trains only the first term, log p(target): importance sampling."""
+    target_weight: Literal["proposal", "one"] = "proposal"
+    """Weigh the target by 1/Q like the samples, or by 1 (paper, footnote 1); not for nce."""
     always_sample: tuple[str, ...] = ()
     """Words put into every sample set."""
     log_z: float | Literal["learned"] = 0.0

@@ -57,8 +57,9 @@ def rows_summed(gradients, vocab: int) -> Tensor:
 @pytest.mark.parametrize(("vocab", "size", "k", "words"), SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("storage", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("target_weight", ["proposal", "one"])
 def test_the_output_layer_equals_the_reference(
-    objective, vocab, size, k, words, dtype, storage, threads
+    objective, vocab, size, k, words, dtype, storage, target_weight, threads
 ):
     generator = torch.Generator().manual_seed(vocab + size)
     hidden = torch.randn(3, words, size, generator=generator)
@@ -69,7 +70,8 @@ def test_the_output_layer_equals_the_reference(
     log_q = torch.rand(vocab, generator=generator, dtype=torch.float64).softmax(0).log()
     factors = torch.rand(3, words, generator=generator)
 
-    arguments = (target, samples, log_q, objective)
+    log_q_target = log_q[target] if target_weight == "proposal" else log_q.new_zeros(target.shape)
+    arguments = (target, samples, log_q_target, log_q[samples], objective)
     value, saved = cpu.sampled_forward(hidden, weight, bias, 0.5, *arguments, dtype)
     got = cpu.sampled_backward(saved, target, samples, factors, logit_sums=True)
     wide = torch.float64 if dtype == torch.float32 else dtype
@@ -115,7 +117,7 @@ def test_extreme_logits_stay_finite_and_right(objective, scale):
     samples[3] = 0  # only copies of the target
     samples[4, 1:] = 0  # one sample left
     log_q = torch.full((40,), -30.0, dtype=torch.float64)
-    arguments = (target, samples, log_q, objective)
+    arguments = (target, samples, log_q[target], log_q[samples], objective)
     value, saved = cpu.sampled_forward(hidden, weight, None, 0.0, *arguments, torch.float32)
     wanted, truth = reference.sampled_forward(
         hidden.double(), weight.double(), None, 0.0, *arguments, torch.float64
@@ -131,10 +133,11 @@ def test_extreme_logits_stay_finite_and_right(objective, scale):
 
 def test_a_nan_is_not_hidden():
     hidden, weight = torch.full((1, 1, 4), math.nan), torch.ones(9, 4)
-    samples, log_q = torch.tensor([[1, 2]]), torch.zeros(9, dtype=torch.float64)
+    words = torch.tensor([[3]]), torch.tensor([[1, 2]])
+    log_q = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
     for objective in reference.OBJECTIVES:
         value, _ = cpu.sampled_forward(
-            hidden, weight, None, 0.0, torch.tensor([[3]]), samples, log_q, objective, torch.float32
+            hidden, weight, None, 0.0, *words, *log_q, objective, torch.float32
         )
         assert value.isnan().all()
 
@@ -324,6 +327,15 @@ def test_a_row_outside_the_table_is_refused():
             cpu.lookup(weight, torch.tensor(rows), torch.float32)
         with pytest.raises(IndexError):
             cpu.collect_rows(torch.tensor(rows), torch.ones(1, 2), 4)
+
+
+def test_log_q_of_other_words_than_the_block_s_is_refused():
+    words = torch.tensor([[3]]), torch.tensor([[1, 2]])
+    log_q = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(9, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"log Q \(9,\) for words \(1, 2\)"):
+        cpu.sampled_forward(
+            torch.ones(1, 1, 4), torch.ones(9, 4), None, 0.0, *words, *log_q, "nce", torch.float32
+        )
 
 
 def test_native_refuses_what_it_cannot_compute():

@@ -11,18 +11,21 @@ from blackout.ops.reference import OBJECTIVES, sampled_backward, sampled_forward
 NAMES = list(OBJECTIVES)
 
 
-def naive_objective(name: str, u: Tensor, target: int, samples: list[int], log_q: Tensor) -> Tensor:
+def naive_objective(
+    name: str, u: Tensor, target: int, samples: list[int], log_q: Tensor, log_q_target: Tensor
+) -> Tensor:
     """J of one word straight from SPEC's formulas; autograd-able; u are the logits of all words."""
     if name == "nce":
         noise = math.log(len(samples)) + log_q
-        value = torch.log(torch.sigmoid(u[target] - noise[target]))
+        value = torch.log(torch.sigmoid(u[target] - math.log(len(samples)) - log_q_target))
         for j in samples:
             value = value + torch.log(torch.sigmoid(-(u[j] - noise[j])))
         return value
     kept = [j for j in samples if j != target]
     weight = (u - log_q).exp()
-    total = weight[target] + sum(weight[j] for j in kept)
-    value = torch.log(weight[target] / total)
+    target_weight = (u[target] - log_q_target).exp()
+    total = target_weight + sum(weight[j] for j in kept)
+    value = torch.log(target_weight / total)
     if name == "importance":
         return value
     noise_total = sum(weight[j] for j in kept)
@@ -47,8 +50,11 @@ SHAPES = [(50, 7), (6, 9), (3, 40), (5, 1), (2, 1)]  # (V, K): repeats, target s
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("vocab", "k"), SHAPES)
-def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(name, vocab, k):
+@pytest.mark.parametrize("own_weight", [True, False])
+def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(name, vocab, k, own_weight):
+    """With the target's own log Q, and with 0 in its place: q_i = 1 of the paper's footnote 1."""
     hidden, weight, target, samples, log_q = case(vocab, k)
+    log_q_target = log_q[target] if own_weight else torch.zeros_like(log_q[target])
     leaf_hidden, leaf_weight = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
     u = leaf_hidden @ leaf_weight.mT  # (G, M, V)
     factors = torch.rand(target.shape, dtype=torch.float64)
@@ -56,8 +62,10 @@ def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(name, vocab
         [
             torch.stack(
                 [
-                    naive_objective(name, u[g, m], int(target[g, m]), samples[g].tolist(), log_q)
-                    for m in range(target.shape[1])
+                    naive_objective(
+                        name, u[g, m], i, samples[g].tolist(), log_q, log_q_target[g, m]
+                    )
+                    for m, i in enumerate(target[g].tolist())
                 ]
             )
             for g in range(target.shape[0])
@@ -66,7 +74,16 @@ def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(name, vocab
     (naive * factors).sum().backward()
 
     value, saved = sampled_forward(
-        hidden, weight, None, 0.0, target, samples, log_q, name, torch.float64
+        hidden,
+        weight,
+        None,
+        0.0,
+        target,
+        samples,
+        log_q_target,
+        log_q[samples],
+        name,
+        torch.float64,
     )
     gradients = sampled_backward(saved, target, samples, factors)
     d_weight = torch.zeros_like(weight).index_add_(0, gradients.rows, gradients.row_values)
@@ -138,8 +155,9 @@ def test_importance_sampling_of_every_word_once_is_the_exact_softmax():
     target = torch.full((3, 4), 2)
     samples = torch.tensor([[0, 1, 3, 4, 5, 6]]).expand(3, -1)
     log_q = torch.full((7,), -math.log(7), dtype=torch.float64)
+    offsets = log_q[target], log_q[samples]
     value, _ = sampled_forward(
-        hidden, weight, None, 0.0, target, samples, log_q, "importance", torch.float64
+        hidden, weight, None, 0.0, target, samples, *offsets, "importance", torch.float64
     )
     exact = (hidden @ weight.mT).log_softmax(-1)[..., 2]
     torch.testing.assert_close(value, exact)

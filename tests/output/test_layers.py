@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 from blackout import NCE, BlackOut, Full, Sampled
 from blackout.errors import UserError
+from blackout.output.proposal import Draw
 
 V, H, K = 23, 6, 7
 COUNTS = torch.arange(1, V + 1)
@@ -16,6 +17,8 @@ KINDS = {
     "blackout-noise": lambda **o: BlackOut(H, V, K, counts=COUNTS, negatives="nce", **o),
     "not-discriminative": lambda **o: BlackOut(H, V, K, counts=COUNTS, discriminative=False, **o),
     "sampled": lambda **o: Sampled(H, V, K, counts=COUNTS, **o),
+    "blackout-one": lambda **o: BlackOut(H, V, K, counts=COUNTS, target_weight="one", **o),
+    "sampled-one": lambda **o: Sampled(H, V, K, counts=COUNTS, target_weight="one", **o),
     "nce": lambda **o: NCE(H, V, K, counts=COUNTS, **o),
     "nce-learned": lambda **o: NCE(H, V, K, counts=COUNTS, log_z="learned", **o),
     "full": lambda **o: Full(H, V, **o),
@@ -117,7 +120,7 @@ def test_sparse_and_dense_gradients_are_the_same(kind, bias):
     for name in a:
         torch.testing.assert_close(a[name], b[name], rtol=1e-12, atol=1e-12)
     # Only rows of targets and samples have a gradient.
-    drawn = sparse.proposal.draw(sparse.seed, 0, 5, K)
+    drawn = sparse.proposal.words(sparse.seed, 0, 5, K)
     touched = set(sparse.weight.grad._indices()[0].tolist())
     assert touched == set(drawn.flatten().tolist()) | set(target.flatten().tolist())
 
@@ -203,13 +206,11 @@ def test_what_importance_sampling_estimates():
 
 
 class Watched:
-    """Records which sample sets an objective is computed with."""
+    """Records with which sample sets an objective is computed."""
 
     def __init__(self, layer, monkeypatch):
-        self.samples, draw = [], layer.draw
-        monkeypatch.setattr(
-            layer, "draw", lambda g: self.samples.append(draw(g)) or self.samples[-1]
-        )
+        self.drawn, draw = [], layer.draw
+        monkeypatch.setattr(layer, "draw", lambda *w: self.drawn.append(draw(*w)) or self.drawn[-1])
 
 
 @pytest.mark.parametrize(
@@ -229,16 +230,21 @@ def test_who_shares_samples(kind, sharing, shape, sets, monkeypatch):
     watched = Watched(layer, monkeypatch)
     hidden, target = examples(shape)
     output = layer(hidden, target).output.detach()
-    (samples,) = watched.samples
+    ((samples, log_q_samples, log_q_target),) = watched.drawn
+    assert log_q_target.numel() == target.numel()
+    assert torch.equal(log_q_samples, layer.proposal.log_q[samples])
     assert samples.shape == (sets, K + 2)
     assert torch.equal(samples[:, K:], torch.tensor([[1, 5]]).expand(sets, 2))
     assert len({tuple(row) for row in samples.tolist()}) == sets
     # Each example alone, with the samples of its set, has the output it has in the block.
     per_example = {"step": shape[-1] if len(shape) == 2 else 9, "block": output.numel(), "word": 1}
     for i in range(output.numel()):
-        own = samples[i // per_example[sharing]][None]
+        place = i // per_example[sharing]
+        own = Draw(
+            samples[place][None], log_q_samples[place][None], log_q_target.view(-1)[i].view(1, 1)
+        )
         with monkeypatch.context() as patch:
-            patch.setattr(layer, "draw", lambda g, own=own: own)
+            patch.setattr(layer, "draw", lambda *_, own=own: own)
             alone = layer(hidden.reshape(-1, H)[i : i + 1], target.reshape(-1)[i : i + 1]).output
         torch.testing.assert_close(alone[0].detach(), output.reshape(-1)[i])
 
@@ -324,6 +330,8 @@ def test_wrong_shapes_are_refused(kind, hidden, target):
         (lambda: BlackOut(4, 9, 5, always_sample=(-1,)), "always_sample has a class outside"),
         (lambda: BlackOut(4, 9, 5, sharing="row"), "sharing is 'row'"),
         (lambda: BlackOut(4, 9, 5, negatives="all"), "negatives is 'all'"),
+        (lambda: BlackOut(4, 9, 5, target_weight=2), "target_weight is 2"),
+        (lambda: Sampled(4, 9, 5, target_weight="two"), "target_weight is 'two'"),
         (lambda: Full(4, 9, precision="fp8"), "precision is 'fp8'"),
         (lambda: NCE(4, 9, 5, log_z="free"), "log_z is 'free'"),
         (lambda: NCE(4, 9, 5, log_z=math.inf), "log_z is inf"),

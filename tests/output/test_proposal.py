@@ -70,7 +70,7 @@ def test_draws_follow_the_proposal_at_a_million_words(alpha):
     q = proposal.log_q.exp()
     bins = (q.cumsum(0) * 2000).long().clamp(max=1999)
     expected = torch.zeros(2000, dtype=torch.float64).index_add_(0, bins, q) * draws
-    words = proposal.draw(seed=7, step=3, groups=4, samples=draws // 4)
+    words = proposal.words(seed=7, step=3, groups=4, samples=draws // 4)
     observed = torch.bincount(bins[words.flatten()], minlength=2000).double()
     filled = expected > 5
     assert expected[~filled].sum() <= 5
@@ -79,19 +79,19 @@ def test_draws_follow_the_proposal_at_a_million_words(alpha):
 
 def test_draws_follow_the_proposal_word_by_word():
     proposal = Proposal(torch.tensor([1, 5, 10, 50, 100, 1000]), 0.7)
-    words = proposal.draw(seed=1, step=0, groups=100, samples=10_000)
+    words = proposal.words(seed=1, step=0, groups=100, samples=10_000)
     observed = torch.bincount(words.flatten(), minlength=6).double()
     assert chi_square_is_plausible(observed, proposal.log_q.exp() * 1_000_000)
 
 
 def test_draws_are_a_pure_function_of_seed_step_and_group():
     proposal = Proposal(zipf(5000), 0.5)
-    first = proposal.draw(seed=3, step=11, groups=4, samples=50)
-    assert torch.equal(first, proposal.draw(seed=3, step=11, groups=4, samples=50))
-    assert torch.equal(first[:2], proposal.draw(seed=3, step=11, groups=2, samples=50))
-    assert torch.equal(first[:, :20], proposal.draw(seed=3, step=11, groups=4, samples=20))
+    first = proposal.words(seed=3, step=11, groups=4, samples=50)
+    assert torch.equal(first, proposal.words(seed=3, step=11, groups=4, samples=50))
+    assert torch.equal(first[:2], proposal.words(seed=3, step=11, groups=2, samples=50))
+    assert torch.equal(first[:, :20], proposal.words(seed=3, step=11, groups=4, samples=20))
     for seed, step in [(4, 11), (3, 12)]:
-        assert not torch.equal(first, proposal.draw(seed=seed, step=step, groups=4, samples=50))
+        assert not torch.equal(first, proposal.words(seed=seed, step=step, groups=4, samples=50))
     assert len({tuple(row.tolist()) for row in first}) == 4
 
 

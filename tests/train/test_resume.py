@@ -6,6 +6,8 @@ import pytest
 
 from blackout.cli.main import main
 from blackout.errors import UserError
+from blackout.evaluate.perplexity import evaluate
+from blackout.models.saved import load
 from blackout.train.loop import Stopped
 from blackout.train.progress import LineProgress, Progress
 
@@ -37,6 +39,9 @@ NETWORKS = {
     "gru": {"cell": "gru", "projection": 4, "loss": "full"},
     "relu": {"cell": "relu", "loss": "nce", "log_z": "learned", "sharing": "block"},
     "paper": {"decay": "paper", "loss": "sampled", "sharing": "word", "shuffle": False},
+    "batch": {"proposal": "batch", "sharing": "block"},
+    "bigram": {"proposal": "bigram", "loss": "nce", "always_sample": ["<unk>"]},
+    "model": {"proposal": "model", "loss": "sampled", "context": "stream"},
 }
 
 
@@ -54,6 +59,23 @@ def test_200_blocks_equal_100_and_100(lab, tmp_path, network):
     assert parts == {"step", "moment", "touched"}
     halfway = trained_until(lab, tmp_path / "half", 100, **settings)
     assert len(lab.differing(straight, halfway)) > 5, "the second hundred changed something"
+
+
+@pytest.mark.parametrize("proposal", ["batch", "bigram", "model"])
+def test_a_proposal_goes_on_where_it_stopped(lab, tmp_path, proposal):
+    """In the second of three epochs of about 20 blocks, when a model proposal has adapted once."""
+    settings = {"proposal": proposal, "epochs": 3, "dropout": 0.2, "target_weight": "one"}
+    lab.train(tmp_path / "straight", **settings)
+    trained_until(lab, tmp_path / "resumed", 19, 30, **settings)
+    lab.train(tmp_path / "resumed", resume=True, **settings)
+    straight = lab.final(tmp_path / "straight")
+    assert lab.differing(straight, lab.final(tmp_path / "resumed")) == []
+    lab.train(tmp_path / "other", **settings | {"proposal": "unigram"})
+    assert len(lab.differing(straight, lab.final(tmp_path / "other"))) > 3
+    # what training alone needs is not needed afterwards
+    model, again = load(tmp_path / "resumed"), load(tmp_path / "resumed", which="last")
+    for loaded in (model, again):
+        assert evaluate(loaded, lab.data.shard("test")).perplexity > 1
 
 
 @pytest.mark.parametrize("stops", [(1,), (5, 6, 7), (17, 18, 19, 20, 21, 22, 40)])

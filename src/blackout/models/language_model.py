@@ -140,6 +140,7 @@ def build_output(
     sampling = {
         "counts": counts.clamp(min=1),  # a vocabulary without unknown words counts <unk> 0 times
         "alpha": loss.alpha,
+        "proposal": loss.proposal,
         "sharing": loss.sharing,
         "always_sample": always_sample,
         "seed": config.run.seed,
@@ -150,6 +151,9 @@ def build_output(
 
 
 def _own_options(loss: LossConfig) -> dict[str, object]:
+    if loss.loss == "nce":
+        return {"log_z": loss.log_z}
+    own: dict[str, object] = {"target_weight": loss.target_weight}
     if loss.loss == "blackout":
-        return {"negatives": loss.negatives, "discriminative": loss.discriminative}
-    return {"log_z": loss.log_z} if loss.loss == "nce" else {}
+        own |= {"negatives": loss.negatives, "discriminative": loss.discriminative}
+    return own

@@ -135,7 +135,8 @@ def sampled_forward(
     log_z: Tensor | float,
     target: Tensor,
     samples: Tensor,
-    log_q: Tensor,
+    log_q_target: Tensor,
+    log_q_samples: Tensor,
     objective: Objective,
     product_dtype: torch.dtype,
 ) -> tuple[Tensor, SampledSaved]:
@@ -148,8 +149,8 @@ def sampled_forward(
     logits = buffer((groups, words, samples.shape[1]), product_dtype)
     torch.bmm(converted(states, product_dtype), sample_rows.mT, out=logits)
     constant = 0.0 if objective != "nce" else math.log(samples.shape[1]) + float(log_z)
-    target_offset = _offsets(log_q, bias, constant, target)
-    sample_offset = _offsets(log_q, bias, constant, samples)
+    target_offset = _offsets(log_q_target, bias, constant, target)
+    sample_offset = _offsets(log_q_samples, bias, constant, samples)
     value, d_target = (torch.empty(groups, words) for _ in range(2))
     _native.words(
         _OBJECTIVES[objective],
@@ -172,7 +173,10 @@ def sampled_forward(
 
 
 def _offsets(log_q: Tensor, bias: Tensor | None, constant: float, words: Tensor) -> Tensor:
-    """What is subtracted from the logits of ``words``."""
+    """What is subtracted from the logits of ``words``, which have this log Q."""
+    if log_q.shape != words.shape:
+        raise ValueError(f"log Q {tuple(log_q.shape)} for words {tuple(words.shape)}")
+    log_q = log_q.double().contiguous()
     result = torch.empty(words.shape)
     biases = None if bias is None else converted(bias, torch.float32)
     _native.offsets(

@@ -41,6 +41,22 @@ def _shift_right(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (64 - bits)) - 1)  # >> keeps the sign: clear the copies of it
 
 
+def random_bits(seed: int, step: int, groups: int, places: int, device: torch.device) -> Tensor:
+    """53 random bits for each place of each group, (G, P): times 2**-53 they are uniform in [0, 1).
+
+    A pure function of seed, step, group and place.
+    """
+    start = mix64(mix64(torch.tensor(seed, device=device) + _GOLDEN) + torch.tensor(step) * _GOLDEN)
+    group = torch.arange(groups, device=device)[:, None] << 32
+    place = torch.arange(places, device=device)[None, :]
+    return _shift_right(mix64(start + (group + place + 1) * _GOLDEN), 11)
+
+
+def random_below(bits: Tensor, limit: Tensor | int) -> Tensor:
+    """Numbers uniform in 0 … limit - 1 of :func:`random_bits`; 0 where the limit is 0."""
+    return (bits.double() * 2.0**-53 * limit).long()  # 1 - 2**-53 times a limit never rounds to it
+
+
 def draw_samples(
     threshold: Tensor, alias: Tensor, seed: int, step: int, groups: int, samples: int
 ) -> Tensor:
@@ -49,12 +65,9 @@ def draw_samples(
     ``threshold`` (V,) float64 and ``alias`` (V,) int64: column w keeps w with chance
     ``threshold[w]`` and gives ``alias[w]`` otherwise.
     """
-    device, vocab_size = threshold.device, len(threshold)
-    start = mix64(mix64(torch.tensor(seed, device=device) + _GOLDEN) + torch.tensor(step) * _GOLDEN)
-    group = torch.arange(groups, device=device)[:, None] << 32
-    place = torch.arange(samples, device=device)[None, :]
-    bits = mix64(start + (group + place + 1) * _GOLDEN)
-    position = _shift_right(bits, 11).double() * (vocab_size * 2.0**-53)  # 53 random bits
+    vocab_size = len(threshold)
+    bits = random_bits(seed, step, groups, samples, threshold.device)
+    position = bits.double() * (vocab_size * 2.0**-53)
     column = position.long().clamp_(max=vocab_size - 1)
     keep = position - column < threshold[column]
     return torch.where(keep, column, alias[column])
@@ -162,13 +175,15 @@ def sampled_forward(
     log_z: Tensor | float,
     target: Tensor,
     samples: Tensor,
-    log_q: Tensor,
+    log_q_target: Tensor,
+    log_q_samples: Tensor,
     objective: Objective,
     product_dtype: torch.dtype,
 ) -> tuple[Tensor, SampledSaved]:
     """J (G, M) of the words of a block, and what :func:`sampled_backward` needs.
 
-    ``log_q`` (V,) is log Q. Copies of the target among its samples do not count, but for NCE.
+    ``log_q_target`` (G, M) and ``log_q_samples`` (G, K) are log Q of the words there. Copies of the
+    target among its samples do not count, but for NCE.
     """
     work = torch.promote_types(hidden.dtype, torch.float32)  # logits are never kept in 16 bits
     target_rows = weight[target]  # (G, M, h)
@@ -178,9 +193,9 @@ def sampled_forward(
     if bias is not None:
         u_target = u_target + bias[target]
         u_samples = u_samples + bias[samples][:, None, :]
-    offset = log_q if objective != "nce" else log_q + math.log(samples.shape[1]) + log_z
-    z_target = u_target - offset[target].to(work)
-    z_samples = u_samples - offset[samples].to(work)[:, None, :]
+    constant = 0.0 if objective != "nce" else math.log(samples.shape[1]) + log_z
+    z_target = u_target - (log_q_target + constant).to(work)
+    z_samples = u_samples - (log_q_samples + constant).to(work)[:, None, :]
     if objective != "nce":
         z_samples.masked_fill_(samples[:, None, :] == target[:, :, None], -math.inf)
     value, d_target, d_samples = OBJECTIVES[objective](z_target, z_samples)

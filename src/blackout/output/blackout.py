@@ -10,18 +10,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch  # noqa: F401  (the example above)
 
-from blackout.output.layer import SampledOutputLayer, require_one_of
+from blackout.output.layer import SampledOutputLayer, TargetWeight, require_one_of
 
 
 class BlackOut(SampledOutputLayer):
     """J = log p_i + sum_j log(1 - p_j), p the softmax of u - log Q over target and samples.
 
     ``negatives="nce"`` compares each negative with the samples alone (paper 2.2);
-    ``discriminative=False`` keeps the first term only, which is importance sampling.
+    ``discriminative=False`` keeps the first term only, which is importance sampling;
+    ``target_weight="one"`` sets q_i = 1 for the target instead of 1 / Q_i (paper, footnote 1).
     """
 
     def __init__(
@@ -32,12 +33,15 @@ class BlackOut(SampledOutputLayer):
         *,
         negatives: Literal["softmax", "nce"] = "softmax",
         discriminative: bool = True,
+        target_weight: TargetWeight = "proposal",
         **options: Any,
     ) -> None:
         super().__init__(in_features, n_classes, samples, **options)
         require_one_of("negatives", negatives, ("softmax", "nce"))
+        require_one_of("target_weight", target_weight, get_args(TargetWeight))
         self.negatives = negatives
         self.discriminative = discriminative
+        self.target_weight = target_weight
 
     @property
     def objective_name(self) -> str:

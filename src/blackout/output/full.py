@@ -12,7 +12,13 @@ from blackout.output.layer import OutputLayer
 class Full(OutputLayer):
     """J = log softmax(u)_i over all classes. Its gradient touches every row: O(V h) a word."""
 
-    def objective(self, hidden: Tensor, target: Tensor) -> Tensor:
+    def objective(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+    ) -> Tensor:
         dtype = self.product_dtype
         flat = hidden.reshape(-1, self.in_features)
         logits = torch.mm(flat.to(dtype), self.weight.to(dtype).mT).to(hidden.dtype)

@@ -18,9 +18,20 @@ from torch import Tensor, nn
 from blackout.errors import UserError
 from blackout.ops.dispatch import operations
 from blackout.ops.tables import STORAGE, empty_table, fill_uniform
-from blackout.output.proposal import Proposal
+from blackout.output.batch_proposal import BatchProposal
+from blackout.output.bigram_proposal import BigramProposal
+from blackout.output.model_proposal import ModelProposal, root_mean_square_prob
+from blackout.output.proposal import Draw, Proposal
 
 Sharing = Literal["step", "block", "word"]
+ProposalKind = Literal["unigram", "batch", "bigram", "model"]
+PROPOSALS: dict[str, type[Proposal]] = {
+    "unigram": Proposal,
+    "batch": BatchProposal,
+    "bigram": BigramProposal,
+    "model": ModelProposal,
+}
+TargetWeight = Literal["proposal", "one"]
 PRODUCT_DTYPES = {"fp32": None, "bf16": torch.bfloat16}
 
 
@@ -83,19 +94,30 @@ class OutputLayer(nn.Module):
 
     # ------------------------------------------------------------------ training
 
-    def forward(self, hidden: Tensor, target: Tensor, mask: Tensor | None = None) -> OutputWithLoss:
+    def forward(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+    ) -> OutputWithLoss:
         """The objective of each example and the loss.
 
         ``hidden`` (N, h) or (T, B, h); ``target`` and ``mask`` (N,) or (T, B): examples where
-        ``mask`` is False count for nothing.
+        ``mask`` is False count for nothing. ``context``, shaped like ``target``: the input words,
+        for proposals that look at them.
         """
         if hidden.shape[:-1] != target.shape or hidden.shape[-1] != self.in_features:
             raise ValueError(
                 f"hidden {tuple(hidden.shape)} must be target {tuple(target.shape)} "
                 f"and a last dimension of {self.in_features}"
             )
+        if context is not None and context.shape != target.shape:
+            raise ValueError(
+                f"context {tuple(context.shape)} must be shaped like target {tuple(target.shape)}"
+            )
         if self.training:
-            output = self.objective(hidden, target)
+            output = self.objective(hidden, target, mask, context)
         else:
             output = self.target_log_prob(hidden, target)
         if mask is None:
@@ -103,7 +125,13 @@ class OutputLayer(nn.Module):
         output = output * mask
         return OutputWithLoss(output, -output.sum() / mask.sum())
 
-    def objective(self, hidden: Tensor, target: Tensor) -> Tensor:
+    def objective(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+    ) -> Tensor:
         """J of each example, with gradients; what training maximises."""
         raise NotImplementedError  # each loss is one subclass
 
@@ -160,7 +188,10 @@ class SampledOutputLayer(OutputLayer):
     """An output layer whose objective looks at the target and K sampled words only.
 
     ``counts`` (n_classes,) gives the unigram distribution that ``alpha`` raises; without it words
-    are drawn uniformly. ``sharing``: which examples share a sample set. With hidden (T, B, h):
+    are drawn uniformly. ``proposal``: where samples come from, Q_alpha ("unigram"), the block's
+    targets ("batch"), half Q_alpha and half what followed the input words in a text ("bigram", see
+    :class:`BigramProposal`), or what the model itself gives probability to ("model", see
+    :meth:`adapt_proposal`). ``sharing``: which examples share a sample set. With hidden (T, B, h):
     those of a time step, of the block, or none; with hidden (N, h): all N, all N, or none.
     ``always_sample``: classes put into every sample set.
 
@@ -169,6 +200,8 @@ class SampledOutputLayer(OutputLayer):
     """
 
     step: Tensor
+    target_weight: TargetWeight = "proposal"
+    """What the target's weight in the posterior is: 1/Q as for samples, or 1 (paper, footnote 1)"""
 
     def __init__(
         self,
@@ -178,6 +211,7 @@ class SampledOutputLayer(OutputLayer):
         *,
         counts: Tensor | None = None,
         alpha: float = 0.4,
+        proposal: ProposalKind = "unigram",
         sharing: Sharing = "step",
         always_sample: tuple[int, ...] = (),
         seed: int = 0,
@@ -201,6 +235,7 @@ class SampledOutputLayer(OutputLayer):
         if samples < 1:
             raise UserError(f"samples is {samples}, must be at least 1")
         require_one_of("sharing", sharing, get_args(Sharing))
+        require_one_of("proposal", proposal, PROPOSALS)
         if counts is None:
             counts = torch.ones(n_classes)
         elif len(counts) != n_classes:
@@ -211,7 +246,7 @@ class SampledOutputLayer(OutputLayer):
         self.sharing = sharing
         self.always_sample = tuple(always_sample)
         self.seed = seed
-        self.proposal = Proposal(counts, alpha)
+        self.proposal = PROPOSALS[proposal](counts, alpha)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
     def keep_bf16_row_gradients(self) -> None:
@@ -226,23 +261,55 @@ class SampledOutputLayer(OutputLayer):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, samples={self.samples}, alpha={self.proposal.alpha}"
 
-    def objective(self, hidden: Tensor, target: Tensor) -> Tensor:
-        grouped, words = group(hidden, target, self.sharing)
-        samples = self.draw(len(words))
+    def objective(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+    ) -> Tensor:
+        shape = group_shape(target, self.sharing)
+        grouped, words = hidden.reshape(*shape, self.in_features), target.reshape(shape)
+        drawn = self.draw(
+            words,
+            None if context is None else context.reshape(shape),
+            None if mask is None else mask.reshape(shape),
+        )
         value: Tensor = _SampledObjective.apply(
-            grouped, self.weight, self.bias, self.log_normaliser(), words, samples, self
+            grouped, self.weight, self.bias, self.log_normaliser(), words, drawn, self
         )
         return value.view(target.shape)
 
-    def draw(self, groups: int) -> Tensor:
-        """Sample sets (groups, K) of this step, the words of ``always_sample`` at their end."""
-        proposal = self.proposal.to(self.weight.device)
-        samples = proposal.draw(self.seed, int(self.step), groups, self.samples, self.impl)
+    def draw(
+        self, target: Tensor, context: Tensor | None = None, mask: Tensor | None = None
+    ) -> Draw:
+        """Sample sets of this step for targets (G, M), ``always_sample`` at their end."""
+        self.proposal.follow(self.weight.device)
+        drawn = self.proposal.draw(
+            self.seed,
+            int(self.step),
+            target,
+            self.samples,
+            context=context,
+            mask=mask,
+            always=self.always_sample,
+            impl=self.impl,
+        )
         self.step += 1
-        if self.always_sample:
-            fixed = samples.new_tensor(self.always_sample).expand(groups, -1)
-            samples = torch.cat([samples, fixed], 1)
-        return samples
+        if self.target_weight == "one":
+            drawn = drawn._replace(log_q_target=torch.zeros_like(drawn.log_q_target))
+        return drawn
+
+    @torch.no_grad()
+    def adapt_proposal(self, hidden: Tensor) -> None:
+        """Lets a "model" proposal follow the model, seen at some hidden states (N, h)."""
+        if not isinstance(self.proposal, ModelProposal):
+            raise UserError("only a layer with proposal model can adapt it")
+        partition = self.operations(hidden).log_partition(
+            hidden, self.weight, self.bias, self.product_dtype
+        )
+        self.proposal.follow(self.weight.device)
+        self.proposal.adapt(root_mean_square_prob(hidden, self.weight, self.bias, partition))
 
     def log_normaliser(self) -> Tensor | float:
         """log Z of NCE; the other objectives do not look at it."""
@@ -260,14 +327,11 @@ def require_one_of(name: str, value: object, known: Iterable[str]) -> None:
         raise UserError(f"{name} is {value!r}, must be one of {', '.join(names)}")
 
 
-def group(hidden: Tensor, target: Tensor, sharing: Sharing) -> tuple[Tensor, Tensor]:
-    """Hidden states (G, M, h) and targets (G, M), one group for each sample set."""
-    size = hidden.shape[-1]
+def group_shape(target: Tensor, sharing: Sharing) -> tuple[int, int]:
+    """(G, M), one of them -1: targets so reshaped have one row for each sample set."""
     if sharing == "word":
-        return hidden.reshape(-1, 1, size), target.reshape(-1, 1)
-    if sharing == "block" or target.ndim == 1:
-        return hidden.reshape(1, -1, size), target.reshape(1, -1)
-    return hidden.reshape(len(target), -1, size), target.reshape(len(target), -1)
+        return -1, 1
+    return 1 if sharing == "block" or target.ndim == 1 else len(target), -1
 
 
 class _SampledObjective(torch.autograd.Function):
@@ -281,7 +345,7 @@ class _SampledObjective(torch.autograd.Function):
         bias: Tensor | None,
         log_z: Tensor | float,
         target: Tensor,
-        samples: Tensor,
+        drawn: Draw,
         layer: SampledOutputLayer,
     ) -> Tensor:
         ops = layer.operations(hidden)
@@ -291,12 +355,13 @@ class _SampledObjective(torch.autograd.Function):
             bias,
             log_z,
             target,
-            samples,
-            layer.proposal.log_q,
+            drawn.samples,
+            drawn.log_q_target,
+            drawn.log_q_samples,
             layer.objective_name,
             layer.product_dtype,
         )
-        ctx.save_for_backward(target, samples, *saved)
+        ctx.save_for_backward(target, drawn.samples, *saved)
         ctx.layer = layer  # type: ignore[attr-defined]
         ctx.operations = ops  # type: ignore[attr-defined]
         ctx.saved_type = type(saved)  # type: ignore[attr-defined]

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from blackout.output.layer import SampledOutputLayer
+from typing import Any, get_args
+
+from blackout.output.layer import SampledOutputLayer, TargetWeight, require_one_of
 
 
 class Sampled(SampledOutputLayer):
-    """J = log p_i, p the softmax of u - log Q over target and samples."""
+    """J = log p_i, p the softmax of u - log Q over target and samples.
+
+    ``target_weight="one"`` leaves the target's own u as it is, without the correction.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        samples: int,
+        *,
+        target_weight: TargetWeight = "proposal",
+        **options: Any,
+    ) -> None:
+        super().__init__(in_features, n_classes, samples, **options)
+        require_one_of("target_weight", target_weight, get_args(TargetWeight))
+        self.target_weight = target_weight
 
     @property
     def objective_name(self) -> str:

@@ -41,6 +41,7 @@ from blackout.text.streams import Block, Streams
 from blackout.train.checkpoint import Checkpoints, Position
 from blackout.train.metrics import Metrics
 from blackout.train.progress import Progress, speed
+from blackout.train.proposals import adapt_proposal, prepare_proposal
 from blackout.train.report import write_report
 from blackout.train.setup import (
     build_optimizer,
@@ -107,6 +108,7 @@ class Trainer:
         self.valid = data.shard("valid")
         self.checkpoints = Checkpoints(out, config, data.vocab.hash)
         self.model = new_model(config, data.vocab).to(self.device)
+        prepare_proposal(self.model, data.shard("train"))
         self.optimizer = build_optimizer(config, self.model, data.vocab.counts)
         self.state = self.model.initial_state(config.run.batch)
         optim = config.optim
@@ -174,6 +176,8 @@ class Trainer:
             streams.load_state(position.streams)
         else:
             self.state = self.model.initial_state(run.batch)
+            if position.epoch:
+                adapt_proposal(self.model, self.data.shard("train"), run.seed, position.epoch)
         self.model.train()
         self._set_learning_rate()
         self.progress.epoch_begins(position.epoch + 1, run.epochs, streams.words)
@@ -204,7 +208,7 @@ class Trainer:
         )
         filled = block.words / block.mask.size  # below 1 only where streams come to their end
         hidden, self.state = self.model(inputs, self.state)
-        _, loss = self.model.output(hidden, targets, mask if filled < 1 else None)
+        _, loss = self.model.output(hidden, targets, mask if filled < 1 else None, inputs)
         value = float(loss.detach())
         self._require_finite(value, "loss")
         self.optimizer.zero_grad(set_to_none=True)

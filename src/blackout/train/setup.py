@@ -101,7 +101,7 @@ def output_update_rate(config: Config, model: LanguageModel, counts: ArrayLike) 
     rate = _unigram(counts) * batch * bptt
     if isinstance(model.output, SampledOutputLayer):
         sets = {"step": bptt, "block": 1, "word": batch * bptt}[config.loss.sharing]
-        rate = rate + model.output.proposal.log_q.exp().cpu() * model.output.samples * sets
+        rate = rate + model.output.proposal.marginal().cpu() * model.output.samples * sets
     return _capped(config, rate)
 
 

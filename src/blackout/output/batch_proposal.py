@@ -1,0 +1,35 @@
+"""In-batch negatives: samples are targets of the block itself.
+
+Targets come as the text has them, so a random one of them is a draw from the unigram
+distribution: that is the log Q correction, exact on average over blocks. No word is drawn that is
+not a row of the block already.
+
+>>> proposal = BatchProposal(torch.ones(9), alpha=0.4)
+>>> target = torch.tensor([[3, 3, 5], [3, 7, 7]])
+>>> samples = proposal.draw(seed=1, step=0, target=target, samples=50).samples
+>>> samples.shape, samples.unique()
+(torch.Size([2, 50]), tensor([3, 5, 7]))
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from blackout.ops.reference import random_below, random_bits
+from blackout.output.proposal import Groups, Proposal
+
+
+class BatchProposal(Proposal):
+    """Draws from the block's targets, with replacement; ``alpha`` has no meaning here."""
+
+    def __init__(self, counts: Tensor, alpha: float = 1.0) -> None:
+        super().__init__(counts, 1.0)
+
+    def sample(self, seed: int, step: int, groups: Groups, samples: int, impl: str) -> Tensor:
+        target, _, mask = groups
+        pool = target.flatten()
+        if mask is not None and bool(mask.any()):
+            pool = pool[mask.flatten()]
+        bits = random_bits(seed, step, len(target), samples, target.device)
+        return torch.take(pool, random_below(bits, len(pool)))
