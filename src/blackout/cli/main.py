@@ -23,6 +23,7 @@ VERBS = {
     "rescore": ("blackout.cli.rescore", "n-best lists scored again, weights tuned"),
     "bench train": ("blackout.cli.bench_train", "speed and memory of training"),
     "bench eval": ("blackout.cli.bench_eval", "speed of exact evaluation"),
+    "reproduce": ("blackout.cli.reproduce", "a figure, table or claim of the paper, run again"),
     "data": ("blackout.cli.data", "download a public corpus"),
     "ngram train": ("blackout.cli.ngram_train", "a Kneser-Ney n-gram model from text"),
     "ngram eval": ("blackout.cli.ngram_eval", "perplexity of a text under an n-gram model"),

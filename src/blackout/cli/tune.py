@@ -52,8 +52,9 @@ def main(arguments: Sequence[str]) -> None:
     output, config = options.output, options.settings
 
     from blackout.train.grid import combinations, parse_grid  # PyTorch comes with it
+    from blackout.train.halving import stages
     from blackout.train.trials import Trials
-    from blackout.train.tune import stages, tune
+    from blackout.train.tune import tune
 
     grid = parse_grid(options.grid) or DEFAULT_GRID
     stages(config.run.epochs, len(combinations(config, grid)), options.halving)
@@ -91,8 +92,9 @@ def show(tuned: Tuned, output: Output) -> None:
     names = list(tuned.best.values)
     rows = [[*names, "epochs", "validation perplexity"]]
     for tried in tuned.table:
-        found = "failed" if tried.outcome.failure else f"{tried.valid_perplexity:.2f}"
-        rows.append([*(str(tried.values[name]) for name in names), str(tried.epochs), found])
+        reached = tried.reached
+        found = "failed" if reached.outcome.failure else f"{reached.valid_perplexity:.2f}"
+        rows.append([*(str(tried.values[name]) for name in names), str(reached.epochs), found])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         output.say("  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)))

@@ -1,0 +1,70 @@
+"""What the paper left open: who shares samples, other proposals, other negatives, other cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blackout.paper import small
+from blackout.paper.finding import Finding
+from blackout.paper.lab import Lab, mean_and_spread
+from blackout.paper.picture import Bars, Panel
+
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "BlackOut as in the paper": {},
+    "samples for each word": {"loss": {"sharing": "word"}},
+    "samples for each block": {"loss": {"sharing": "block"}},
+    "proposal: words of the batch": {"loss": {"proposal": "batch"}},
+    "proposal: bigram": {"loss": {"proposal": "bigram"}},
+    "proposal: adapted to the model": {"loss": {"proposal": "model"}},
+    "negatives against noise (nce)": {"loss": {"negatives": "nce"}},
+    "importance sampling": {"loss": {"discriminative": False}},
+    "tanh cell": {"model": {"cell": "tanh"}},
+    "IRNN (relu) cell": {"model": {"cell": "relu"}},
+    "LSTM cell": {"model": {"cell": "lstm"}},
+    "GRU cell": {"model": {"cell": "gru"}},
+}
+ALPHA = 0.4
+
+
+def study(lab: Lab) -> Finding:
+    corpus = lab.corpus(small.CORPUS, small.FULL)
+    keys = [(k, name) for k in ((10,) if lab.quick else (10, 50)) for name in VARIANTS]
+    trials = [
+        small.trial(
+            lab,
+            corpus,
+            {"samples": k, "alpha": ALPHA} | VARIANTS[name].get("loss", {}),
+            model=VARIANTS[name].get("model", {}),
+        )
+        for k, name in keys
+    ]
+    rows = []
+    for (k, name), cell in zip(keys, small.repeat(lab, trials), strict=True):
+        test, spread = cell.mean("test")
+        rows.append(
+            {
+                "K": k,
+                "variant": name,
+                "valid": cell.valid()[0],
+                "test": test,
+                "±": spread,
+                "words/s": mean_and_spread([o.words_per_second for o in cell.outcomes])[0],
+            }
+        )
+    panels = [_panel(k, [row for row in rows if row["K"] == k]) for k in {k: 0 for k, _ in keys}]
+    return Finding(
+        title="Beyond the paper",
+        claim="nothing: these are the questions it leaves open.",
+        setting=(
+            f"The small data set, α {ALPHA} where a proposal has one, all else as in fig2a, "
+            f"mean of {len(small.size(lab).seeds)} seeds; words a second of one core."
+        ),
+        rows=rows,
+        panels=panels,
+    )
+
+
+def _panel(k: int, rows: list[dict[str, Any]]) -> Panel:
+    names = [row["variant"] for row in rows]
+    bars = Bars(names, [row["test"] for row in rows], [row["±"] for row in rows])
+    return Panel("test perplexity", "", bars=bars, title=f"K = {k}")

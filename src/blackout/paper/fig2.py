@@ -1,0 +1,83 @@
+"""Figure 2: test perplexity against the number of samples K, for each method at its best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blackout.config import TextConfig
+from blackout.paper import small
+from blackout.paper.finding import Finding
+from blackout.paper.lab import Lab
+from blackout.paper.picture import Curve, Level, Panel
+
+# The authors' program on this test set: (unknown words counted, left out)
+AUTHORS_FULL = {2: "140.6 / 100.0", 10: "107.6 / 77.0", 50: "97.8 / 71.9"}
+AUTHORS_TOP = {50: "68.7 / 64.4"}
+AUTHORS_EXACT = {"fig2a": "87.5 / 72.7", "fig2b": "63.9 / 65.2"}
+
+CLAIM = (
+    "BlackOut uses samples far better than NCE, above all when they are few; with 20 to 50 samples "
+    "both reach the exact softmax"
+)
+
+
+def full_vocabulary(lab: Lab) -> Finding:
+    return _study(lab, small.FULL, AUTHORS_FULL, AUTHORS_EXACT["fig2a"], f"{CLAIM}.")
+
+
+def top_words(lab: Lab) -> Finding:
+    claim = f"{CLAIM}; with the 2,065 most frequent words BlackOut is even better than it."
+    return _study(lab, small.TOP, AUTHORS_TOP, AUTHORS_EXACT["fig2b"], claim)
+
+
+def _study(
+    lab: Lab, text: TextConfig, authors: dict[int, str], authors_exact: str | None, claim: str
+) -> Finding:
+    corpus, samples = lab.corpus(small.CORPUS, text), small.size(lab).samples
+    cells, exact = small.sweep(lab, corpus, samples, list(small.METHODS))
+    if lab.quick:
+        authors, authors_exact = {}, None
+    rows: list[dict[str, Any]] = [
+        _row(method, k, cell, authors.get(k) if method == "BlackOut" else None)
+        for (method, k), cell in cells.items()
+    ]
+    rows.append(_row("exact softmax", None, exact, authors_exact))
+    curves = []
+    for method in small.METHODS:
+        means = [cells[method, k].mean("test") for k in samples]
+        curves.append(Curve(method, samples, [m for m, _ in means], [s for _, s in means]))
+    level = Level("exact softmax", *exact.mean("test"))
+    panel = Panel(
+        "K, samples (logarithmic)",
+        "test perplexity",
+        curves,
+        [level],
+        x_log=True,
+        y_log=True,
+        x_ticks=samples,
+    )
+    return Finding(
+        title=f"Perplexity against K, {corpus.vocab_size:,} words",
+        claim=claim,
+        setting=(
+            f"16 hidden units, {small.size(lab).epochs} epochs; α, and Z for NCE, chosen on "
+            "validation text from six candidates for each method and K (three for NCE with Z = 1); "
+            f"mean of {len(small.size(lab).seeds)} seeds, ± half their range."
+        ),
+        rows=rows,
+        panels=[panel],
+    )
+
+
+def _row(method: str, k: int | None, cell: small.Cell, authors: str | None) -> dict[str, Any]:
+    test, spread = cell.mean("test")
+    return {
+        "method": method,
+        "K": k,
+        "chosen": cell.chosen,
+        "valid": cell.valid()[0],
+        "test": test,
+        "±": spread,
+        "without <unk>": cell.mean("test", without_unk=True)[0],
+        "authors' program": authors,
+    }

@@ -1,0 +1,58 @@
+"""Figure 3: learning curves of BlackOut and NCE, with few and with more samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blackout.paper import small
+from blackout.paper.finding import Finding
+from blackout.paper.lab import Lab, mean_and_spread
+from blackout.paper.picture import Curve, Panel
+
+
+def ten_samples(lab: Lab) -> Finding:
+    return _study(lab, 10)
+
+
+def fifty_samples(lab: Lab) -> Finding:
+    return _study(lab, 50)
+
+
+def _study(lab: Lab, samples: int) -> Finding:
+    corpus, methods = lab.corpus(small.CORPUS, small.FULL), list(small.METHODS)
+    cells, exact = small.sweep(lab, corpus, [samples], methods)
+    runs = {method: cells[method, samples] for method in methods} | {"exact softmax": exact}
+    rows, curves = [], []
+    for method, cell in runs.items():
+        curve = _curve(method, cell)
+        curves.append(curve)
+        rows.append({"method": method, "chosen": cell.chosen} | _milestones(curve))
+    return Finding(
+        title=f"Learning curves with {samples} samples",
+        claim=(
+            "BlackOut converges much faster than NCE when samples are few (10); with more (50) "
+            "the advantage gets smaller."
+        ),
+        setting=(
+            f"The runs of fig2a with K = {samples}: settings chosen on validation text, "
+            f"mean of {len(small.size(lab).seeds)} seeds."
+        ),
+        rows=rows,
+        panels=[Panel("epoch", "validation perplexity", curves, y_log=True)],
+    )
+
+
+def _curve(label: str, cell: small.Cell) -> Curve:
+    by_epoch = list(
+        zip(*([e.valid_perplexity for e in o.curve] for o in cell.outcomes), strict=True)
+    )
+    points = [mean_and_spread(values) for values in by_epoch]
+    epochs = range(1, len(points) + 1)
+    return Curve(label, list(epochs), [m for m, _ in points], [s for _, s in points])
+
+
+def _milestones(curve: Curve) -> dict[str, Any]:
+    """Validation perplexity after some epochs."""
+    last = len(curve.y)
+    after = [epoch for epoch in (1, 2, 5, 10, 20, 50) if epoch <= last]
+    return {f"after {epoch}": curve.y[epoch - 1] for epoch in after}

@@ -1,0 +1,41 @@
+"""The runs on English Wikipedia: 24 million words of training text, in place of the paper's billion.
+
+Batch 128, bptt 20, the package's defaults but for what a study is about. On a machine with a GPU
+the runs use it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blackout.config import Config, TextConfig
+from blackout.paper.lab import Corpus, Lab
+
+CORPUS = "enwiki"
+
+
+def shortlist(lab: Lab) -> Corpus:
+    """The text with the 64,000 most frequent words."""
+    return lab.corpus(CORPUS, TextConfig(vocab_size=1000 if lab.quick else 64_000))
+
+
+def full(lab: Lab) -> Corpus:
+    """The text with all its words."""
+    return lab.corpus(CORPUS, TextConfig())
+
+
+def epochs(lab: Lab, usual: int) -> int:
+    return 1 if lab.quick else lab.epochs or usual
+
+
+def config(lab: Lab, hidden: int, usual_epochs: int, **loss: Any) -> Config:
+    """The settings of a run."""
+    batch = 16 if lab.quick else 128
+    return Config.from_dict(
+        {
+            "model": {"hidden": hidden},
+            "loss": {"samples": 20 if lab.quick else 500} | loss,
+            "optim": {"lr": 0.002},
+            "run": {"batch": batch, "bptt": 20, "epochs": epochs(lab, usual_epochs)},
+        }
+    )
