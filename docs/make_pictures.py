@@ -79,8 +79,9 @@ def example_gradient(layer: blackout.BlackOut | blackout.Sampled) -> Tensor:
 def lineup() -> Figure:
     """The example of the text: all words, the line-up that stands for them, what each word gets."""
     layer = blackout.BlackOut(1, len(WORDS), **EXAMPLE)
-    drawn = layer.proposal.draw(EXAMPLE["seed"], 0, 1, EXAMPLE["samples"])[0].tolist()
-    row = [TARGET] + [word for word in drawn if word != TARGET]
+    target = torch.tensor([[TARGET]])
+    drawn = layer.proposal.draw(EXAMPLE["seed"], 0, target, EXAMPLE["samples"]).samples[0]
+    row = [TARGET] + [word for word in drawn.tolist() if word != TARGET]
     posterior = (LOGITS - layer.proposal.log_q)[row].softmax(0)
     gradients = {
         "BlackOut": example_gradient(layer),
