@@ -35,11 +35,12 @@ void gather(Address table, bool table_half, Address rows, i64 n, i64 size, Addre
                   [&](i64 begin, i64 end) { kernels().gather(args, begin, end); });
 }
 
-void words(int objective, i64 group_words, i64 n, i64 samples, i64 size, Address hidden,
+void words(int objective, bool keep_copies, i64 group_words, i64 n, i64 samples, i64 size, Address hidden,
            Address table, bool table_half, Address target, Address target_offset, Address sample,
            Address sample_offset, Address logits, bool logits_half, Address value, Address d_target,
            int threads) {
   const WordArgs args{objective,
+                      keep_copies,
                       group_words,
                       samples,
                       size,

@@ -32,6 +32,7 @@ enum Objective { kBlackout = 0, kBlackoutNoise = 1, kImportance = 2, kNce = 3 };
 // Words of a block in groups of `group_words` that share `samples` samples.
 struct WordArgs {
   int objective;
+  bool keep_copies;  // of the target, among its samples
   i64 group_words, samples, size;
   const float *hidden;         // (words, size)
   Numbers table;               // (V, size)

@@ -21,7 +21,7 @@ template <class T> inline float dot(const float *x, const T *y, i64 size) {
   return sum(total);
 }
 
-// z of the samples of one word; a copy of the target does not count, except in NCE.
+// z of the samples of one word; copies of `target`, where it is not -1, do not count.
 template <class T>
 inline void fill_z(const T *u, const float *offset, const i64 *sample, i64 target, i64 n, i64 padded,
                    float *z) {
@@ -49,7 +49,7 @@ void words(const WordArgs &a, i64 begin, i64 end, float *scratch) {
     typed(a.logits, [&](auto *logits) {
       auto *u = logits + word * k;
       fill_z(u, a.sample_offset + group * k, a.sample + group * k,
-             a.objective == kNce ? -1 : target, k, padded, z);
+             a.keep_copies ? -1 : target, k, padded, z);
       const WordResult result =
           word_objective(a.objective, u_target - a.target_offset[word], z, odds, k, padded, u);
       a.value[word] = result.value;

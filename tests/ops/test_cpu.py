@@ -58,8 +58,9 @@ def rows_summed(gradients, vocab: int) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("storage", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("target_weight", ["proposal", "one"])
+@pytest.mark.parametrize("keep_copies", [False, True])
 def test_the_output_layer_equals_the_reference(
-    objective, vocab, size, k, words, dtype, storage, target_weight, threads
+    objective, vocab, size, k, words, dtype, storage, target_weight, keep_copies, threads
 ):
     generator = torch.Generator().manual_seed(vocab + size)
     hidden = torch.randn(3, words, size, generator=generator)
@@ -71,7 +72,7 @@ def test_the_output_layer_equals_the_reference(
     factors = torch.rand(3, words, generator=generator)
 
     log_q_target = log_q[target] if target_weight == "proposal" else log_q.new_zeros(target.shape)
-    arguments = (target, samples, log_q_target, log_q[samples], objective)
+    arguments = (target, samples, log_q_target, log_q[samples], objective, keep_copies)
     value, saved = cpu.sampled_forward(hidden, weight, bias, 0.5, *arguments, dtype)
     got = cpu.sampled_backward(saved, target, samples, factors, logit_sums=True)
     wide = torch.float64 if dtype == torch.float32 else dtype
@@ -102,7 +103,8 @@ def test_the_output_layer_equals_the_reference(
 
 @pytest.mark.parametrize("objective", list(reference.OBJECTIVES))
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
-def test_extreme_logits_stay_finite_and_right(objective, scale):
+@pytest.mark.parametrize("keep_copies", [False, True])
+def test_extreme_logits_stay_finite_and_right(objective, scale, keep_copies):
     """Logits up to ±1e4, a sample that takes all the mass, none left, equal winners."""
     generator = torch.Generator().manual_seed(2)
     u = (torch.rand(5, 6, generator=generator) * 2 - 1) * scale
@@ -117,7 +119,7 @@ def test_extreme_logits_stay_finite_and_right(objective, scale):
     samples[3] = 0  # only copies of the target
     samples[4, 1:] = 0  # one sample left
     log_q = torch.full((40,), -30.0, dtype=torch.float64)
-    arguments = (target, samples, log_q[target], log_q[samples], objective)
+    arguments = (target, samples, log_q[target], log_q[samples], objective, keep_copies)
     value, saved = cpu.sampled_forward(hidden, weight, None, 0.0, *arguments, torch.float32)
     wanted, truth = reference.sampled_forward(
         hidden.double(), weight.double(), None, 0.0, *arguments, torch.float64
@@ -137,7 +139,7 @@ def test_a_nan_is_not_hidden():
     log_q = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
     for objective in reference.OBJECTIVES:
         value, _ = cpu.sampled_forward(
-            hidden, weight, None, 0.0, *words, *log_q, objective, torch.float32
+            hidden, weight, None, 0.0, *words, *log_q, objective, False, torch.float32
         )
         assert value.isnan().all()
 
@@ -334,7 +336,15 @@ def test_log_q_of_other_words_than_the_block_s_is_refused():
     log_q = torch.zeros(1, 1, dtype=torch.float64), torch.zeros(9, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"log Q \(9,\) for words \(1, 2\)"):
         cpu.sampled_forward(
-            torch.ones(1, 1, 4), torch.ones(9, 4), None, 0.0, *words, *log_q, "nce", torch.float32
+            torch.ones(1, 1, 4),
+            torch.ones(9, 4),
+            None,
+            0.0,
+            *words,
+            *log_q,
+            "nce",
+            True,
+            torch.float32,
         )
 
 

@@ -12,16 +12,22 @@ NAMES = list(OBJECTIVES)
 
 
 def naive_objective(
-    name: str, u: Tensor, target: int, samples: list[int], log_q: Tensor, log_q_target: Tensor
+    name: str,
+    u: Tensor,
+    target: int,
+    samples: list[int],
+    log_q: Tensor,
+    log_q_target: Tensor,
+    keep_copies: bool,
 ) -> Tensor:
     """J of one word straight from SPEC's formulas; autograd-able; u are the logits of all words."""
+    kept = samples if keep_copies else [j for j in samples if j != target]
     if name == "nce":
         noise = math.log(len(samples)) + log_q
         value = torch.log(torch.sigmoid(u[target] - math.log(len(samples)) - log_q_target))
-        for j in samples:
+        for j in kept:
             value = value + torch.log(torch.sigmoid(-(u[j] - noise[j])))
         return value
-    kept = [j for j in samples if j != target]
     weight = (u - log_q).exp()
     target_weight = (u[target] - log_q_target).exp()
     total = target_weight + sum(weight[j] for j in kept)
@@ -51,7 +57,10 @@ SHAPES = [(50, 7), (6, 9), (3, 40), (5, 1), (2, 1)]  # (V, K): repeats, target s
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("vocab", "k"), SHAPES)
 @pytest.mark.parametrize("own_weight", [True, False])
-def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(name, vocab, k, own_weight):
+@pytest.mark.parametrize("keep_copies", [True, False])
+def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(
+    name, vocab, k, own_weight, keep_copies
+):
     """With the target's own log Q, and with 0 in its place: q_i = 1 of the paper's footnote 1."""
     hidden, weight, target, samples, log_q = case(vocab, k)
     log_q_target = log_q[target] if own_weight else torch.zeros_like(log_q[target])
@@ -63,7 +72,13 @@ def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(name, vocab
             torch.stack(
                 [
                     naive_objective(
-                        name, u[g, m], i, samples[g].tolist(), log_q, log_q_target[g, m]
+                        name,
+                        u[g, m],
+                        i,
+                        samples[g].tolist(),
+                        log_q,
+                        log_q_target[g, m],
+                        keep_copies,
                     )
                     for m, i in enumerate(target[g].tolist())
                 ]
@@ -83,6 +98,7 @@ def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(name, vocab
         log_q_target,
         log_q[samples],
         name,
+        keep_copies,
         torch.float64,
     )
     gradients = sampled_backward(saved, target, samples, factors)
@@ -157,7 +173,7 @@ def test_importance_sampling_of_every_word_once_is_the_exact_softmax():
     log_q = torch.full((7,), -math.log(7), dtype=torch.float64)
     offsets = log_q[target], log_q[samples]
     value, _ = sampled_forward(
-        hidden, weight, None, 0.0, target, samples, *offsets, "importance", torch.float64
+        hidden, weight, None, 0.0, target, samples, *offsets, "importance", False, torch.float64
     )
     exact = (hidden @ weight.mT).log_softmax(-1)[..., 2]
     torch.testing.assert_close(value, exact)

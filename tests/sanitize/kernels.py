@@ -78,9 +78,9 @@ def output_layer(
         for objective in range(4):
             for logits, logits_half in formats(floats(rng, n, k)):
                 native.words(
-                    objective, words, n, k, size, at(hidden), at(table), half, at(target),
-                    at(offsets[0]), at(samples), at(offsets[1]), at(logits), logits_half,
-                    at(value), at(d_target), THREADS,
+                    objective, objective == 3, words, n, k, size, at(hidden), at(table), half,
+                    at(target), at(offsets[0]), at(samples), at(offsets[1]), at(logits),
+                    logits_half, at(value), at(d_target), THREADS,
                 )  # fmt: skip
                 assert np.isfinite(value).all()
                 assert np.isfinite(d_target).all()

@@ -153,7 +153,10 @@ def build_output(
 def _own_options(loss: LossConfig) -> dict[str, object]:
     if loss.loss == "nce":
         return {"log_z": loss.log_z}
-    own: dict[str, object] = {"target_weight": loss.target_weight}
+    own: dict[str, object] = {
+        "target_weight": loss.target_weight,
+        "collisions": loss.collisions,
+    }
     if loss.loss == "blackout":
         own |= {"negatives": loss.negatives, "discriminative": loss.discriminative}
     return own

@@ -138,6 +138,7 @@ def sampled_forward(
     log_q_target: Tensor,
     log_q_samples: Tensor,
     objective: Objective,
+    keep_copies: bool,
     product_dtype: torch.dtype,
 ) -> tuple[Tensor, SampledSaved]:
     """J (G, M); the logits (G, M, K) are turned into derivatives where they lie."""
@@ -154,6 +155,7 @@ def sampled_forward(
     value, d_target = (torch.empty(groups, words) for _ in range(2))
     _native.words(
         _OBJECTIVES[objective],
+        keep_copies,
         words,
         groups * words,
         samples.shape[1],

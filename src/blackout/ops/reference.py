@@ -178,12 +178,13 @@ def sampled_forward(
     log_q_target: Tensor,
     log_q_samples: Tensor,
     objective: Objective,
+    keep_copies: bool,
     product_dtype: torch.dtype,
 ) -> tuple[Tensor, SampledSaved]:
     """J (G, M) of the words of a block, and what :func:`sampled_backward` needs.
 
     ``log_q_target`` (G, M) and ``log_q_samples`` (G, K) are log Q of the words there. Copies of the
-    target among its samples do not count, but for NCE.
+    target among its samples count where ``keep_copies`` says so.
     """
     work = torch.promote_types(hidden.dtype, torch.float32)  # logits are never kept in 16 bits
     target_rows = weight[target]  # (G, M, h)
@@ -196,7 +197,7 @@ def sampled_forward(
     constant = 0.0 if objective != "nce" else math.log(samples.shape[1]) + log_z
     z_target = u_target - (log_q_target + constant).to(work)
     z_samples = u_samples - (log_q_samples + constant).to(work)[:, None, :]
-    if objective != "nce":
+    if not keep_copies:
         z_samples.masked_fill_(samples[:, None, :] == target[:, :, None], -math.inf)
     value, d_target, d_samples = OBJECTIVES[objective](z_target, z_samples)
     return value, SampledSaved(hidden, sample_rows, target_rows, d_target, d_samples)

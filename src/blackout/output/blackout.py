@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import torch  # noqa: F401  (the example above)
 
-from blackout.output.layer import SampledOutputLayer, TargetWeight, require_one_of
+from blackout.output.layer import Collisions, SampledOutputLayer, TargetWeight, require_one_of
 
 
 class BlackOut(SampledOutputLayer):
@@ -22,7 +22,8 @@ class BlackOut(SampledOutputLayer):
 
     ``negatives="nce"`` compares each negative with the samples alone (paper 2.2);
     ``discriminative=False`` keeps the first term only, which is importance sampling;
-    ``target_weight="one"`` sets q_i = 1 for the target instead of 1 / Q_i (paper, footnote 1).
+    ``target_weight="one"`` sets q_i = 1 for the target instead of 1 / Q_i (paper, footnote 1);
+    ``collisions="keep"`` lets copies of the target stay among its samples.
     """
 
     def __init__(
@@ -34,14 +35,17 @@ class BlackOut(SampledOutputLayer):
         negatives: Literal["softmax", "nce"] = "softmax",
         discriminative: bool = True,
         target_weight: TargetWeight = "proposal",
+        collisions: Collisions = "remove",
         **options: Any,
     ) -> None:
         super().__init__(in_features, n_classes, samples, **options)
         require_one_of("negatives", negatives, ("softmax", "nce"))
         require_one_of("target_weight", target_weight, get_args(TargetWeight))
+        require_one_of("collisions", collisions, get_args(Collisions))
         self.negatives = negatives
         self.discriminative = discriminative
         self.target_weight = target_weight
+        self.collisions = collisions
 
     @property
     def objective_name(self) -> str:

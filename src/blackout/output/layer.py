@@ -32,6 +32,7 @@ PROPOSALS: dict[str, type[Proposal]] = {
     "model": ModelProposal,
 }
 TargetWeight = Literal["proposal", "one"]
+Collisions = Literal["remove", "keep"]
 PRODUCT_DTYPES = {"fp32": None, "bf16": torch.bfloat16}
 
 
@@ -202,6 +203,8 @@ class SampledOutputLayer(OutputLayer):
     step: Tensor
     target_weight: TargetWeight = "proposal"
     """What the target's weight in the posterior is: 1/Q as for samples, or 1 (paper, footnote 1)"""
+    collisions: Collisions = "keep"
+    """Whether copies of the target stay among its samples."""
 
     def __init__(
         self,
@@ -359,6 +362,7 @@ class _SampledObjective(torch.autograd.Function):
             drawn.log_q_target,
             drawn.log_q_samples,
             layer.objective_name,
+            layer.collisions == "keep",
             layer.product_dtype,
         )
         ctx.save_for_backward(target, drawn.samples, *saved)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from blackout.output.layer import SampledOutputLayer, TargetWeight, require_one_of
+from blackout.output.layer import Collisions, SampledOutputLayer, TargetWeight, require_one_of
 
 
 class Sampled(SampledOutputLayer):
     """J = log p_i, p the softmax of u - log Q over target and samples.
 
-    ``target_weight="one"`` leaves the target's own u as it is, without the correction.
+    ``target_weight="one"`` leaves the target's own u as it is, without the correction;
+    ``collisions="keep"`` lets copies of the target stay among its samples.
     """
 
     def __init__(
@@ -20,11 +21,14 @@ class Sampled(SampledOutputLayer):
         samples: int,
         *,
         target_weight: TargetWeight = "proposal",
+        collisions: Collisions = "remove",
         **options: Any,
     ) -> None:
         super().__init__(in_features, n_classes, samples, **options)
         require_one_of("target_weight", target_weight, get_args(TargetWeight))
+        require_one_of("collisions", collisions, get_args(Collisions))
         self.target_weight = target_weight
+        self.collisions = collisions
 
     @property
     def objective_name(self) -> str:

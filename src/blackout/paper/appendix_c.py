@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from blackout.paper import small
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab, mean_and_spread
 from blackout.paper.picture import Bars, Panel
 
-DECAYS = {
+DECAYS: dict[str, dict[str, Any]] = {
     "dense": {"decay": "dense"},
     "exact": {"decay": "exact"},
     "paper": {"decay": "paper"},
@@ -35,7 +37,8 @@ def study(lab: Lab) -> Finding:
         )
         for k, damping, decay in settings
     ]
-    rows, names = [], []
+    rows: list[dict[str, Any]] = []
+    names = []
     for (k, damping, decay), cell in zip(settings, small.repeat(lab, trials), strict=True):
         test, spread = cell.mean("test")
         rows.append(

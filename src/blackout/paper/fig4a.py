@@ -15,9 +15,7 @@ def study(lab: Lab) -> Finding:
     corpus = large.shortlist(lab)
     alphas = ALPHAS[::2] if lab.quick else ALPHAS
     hidden = 16 if lab.quick else 256
-    trials = [
-        Trial(large.config(lab, hidden, 2, alpha=alpha), corpus.prepared) for alpha in alphas
-    ]
+    trials = [Trial(large.config(lab, hidden, 2, alpha=alpha), corpus.prepared) for alpha in alphas]
     outcomes = lab.run(trials)
     rows = []
     for alpha, outcome in zip(alphas, outcomes, strict=True):

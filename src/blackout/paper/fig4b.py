@@ -1,4 +1,4 @@
-"""Figure 4b: discriminative training against maximum likelihood, the first term of the loss alone."""
+"""Figure 4b: discriminative training against maximum likelihood, the loss's first term alone."""
 
 from __future__ import annotations
 

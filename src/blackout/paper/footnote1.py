@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from blackout.paper import small
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
@@ -22,7 +24,8 @@ def study(lab: Lab) -> Finding:
         small.trial(lab, corpus, {"samples": k, "alpha": alpha, "target_weight": weight})
         for k, alpha, weight in settings
     ]
-    rows, names = [], []
+    rows: list[dict[str, Any]] = []
+    names = []
     for (k, alpha, weight), cell in zip(settings, small.repeat(lab, trials), strict=True):
         test, spread = cell.mean("test")
         shown = "1 / Q" if weight == "proposal" else "1"

@@ -69,9 +69,7 @@ class Lab:
         files = self._quick_files() if self.quick else self._find_files(name)
         kind = "quick" if self.quick else name
         folder = self.out / "data" / f"{kind}-{_short_hash(vars(text))}"
-        data = prepare(
-            files["train"], folder, text, valid=files["valid"], test=files["test"]
-        )
+        data = prepare(files["train"], folder, text, valid=files["valid"], test=files["test"])
         return Corpus(kind, files, folder, len(data.vocab), len(data.shard("train").tokens))
 
     def _find_files(self, name: str) -> dict[str, Path]:
@@ -107,7 +105,7 @@ class Lab:
         return choose(questions, self.trials)
 
     def remember(self, about: Any, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What ``compute`` gives, done once for the same ``about``, which is made of plain values."""
+        """What ``compute`` gives, done once for the same ``about`` (of plain values)."""
         path = self.out / "cache" / "other" / f"{_short_hash(about)}.json"
         if path.is_file():
             known: dict[str, Any] = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""The runs on English Wikipedia: 24 million words of training text, in place of the paper's billion.
+"""The runs on English Wikipedia: 24 million words of training text for the paper's billion.
 
 Batch 128, bptt 20, the package's defaults but for what a study is about. On a machine with a GPU
 the runs use it.

@@ -23,9 +23,7 @@ _ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _NCE_ALPHAS = (0.4, 0.7, 1.0)
 METHODS: dict[str, list[dict[str, Any]]] = {
     "BlackOut": [{"loss": "blackout", "alpha": a} for a in _ALPHAS],
-    "NCE": [
-        {"loss": "nce", "alpha": a, "log_z": z} for a in _NCE_ALPHAS for z in (0.0, "learned")
-    ],
+    "NCE": [{"loss": "nce", "alpha": a, "log_z": z} for a in _NCE_ALPHAS for z in (0.0, "learned")],
     "NCE, Z = 1": [{"loss": "nce", "alpha": a, "log_z": 0.0} for a in _NCE_ALPHAS],
 }
 
@@ -71,7 +69,7 @@ def seeded(lab: Lab, trial: Trial) -> list[Trial]:
 
 
 def trial(lab: Lab, corpus: Corpus, loss: dict[str, Any], **tables: dict[str, Any]) -> Trial:
-    return Trial(config(lab, loss, **tables), corpus.prepared, measure=("train", "test"))
+    return Trial(config(lab, loss, 1, **tables), corpus.prepared, measure=("train", "test"))
 
 
 @dataclass(frozen=True)

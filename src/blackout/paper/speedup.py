@@ -82,12 +82,11 @@ def _panels(
     def curve(label: str, k: int, column: str) -> Curve:
         return Curve(label, vocabularies, [row[column] for row in rows if row["K"] == k])
 
-    log = {"x_log": True, "y_log": True}
     speeds = [curve(f"BlackOut, K = {k:,}", k, "BlackOut, words/s") for k in samples]
     speeds.append(curve("exact softmax", samples[0], "exact, words/s"))
     gains = [curve(f"measured, K = {k:,}", k, "times faster") for k in samples]
     promises = [curve(f"V / K, K = {k:,}", k, "V / K") for k in samples]
     return [
-        Panel("V, words", "training words a second", speeds, **log),
-        Panel("V, words", "times faster than the exact softmax", [*gains, *promises], **log),
+        Panel("V, words", "training words a second", speeds, x_log=True, y_log=True),
+        Panel("V, words", "times faster than exact", [*gains, *promises], x_log=True, y_log=True),
     ]

@@ -25,11 +25,11 @@ _FIXED = ("epochs", "threads", "device", "checkpoint_minutes")
 # What each loss does not look at.
 _WITHOUT_EFFECT = {
     "blackout": ("log_z",),
-    "nce": ("negatives", "discriminative"),
+    "nce": ("negatives", "discriminative", "target_weight", "collisions"),
     "sampled": ("negatives", "discriminative", "log_z"),
     "full": (
-        *("samples", "alpha", "sharing", "negatives"),
-        *("discriminative", "always_sample", "log_z"),
+        *("samples", "alpha", "proposal", "sharing", "negatives", "discriminative"),
+        *("target_weight", "collisions", "always_sample", "log_z"),
     ),
 }
 
