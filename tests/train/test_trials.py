@@ -237,7 +237,7 @@ def test_damaged_files(lab, tmp_path, trial, no_children):
 def test_out_of_time(lab, tmp_path, trial):
     trials = Trials(tmp_path / "study", workers=1)
     trials.run([trial(epochs=1)], keep_checkpoints=True)
-    long, late = trial(epochs=100_000), trial(epochs=90_000, seed=2)
+    long, late = trial(epochs=100_000), trial(epochs=200_000, seed=2)
     begun, never = trials.run([long, late], minutes=0.01)
     assert 1 <= len(begun.curve) < 100_000
     assert begun.perplexity["test"].words == lab.data.shard("test").words
