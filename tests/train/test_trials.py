@@ -11,8 +11,8 @@ import pytest
 
 from blackout.errors import UserError
 from blackout.text.prepared import open_prepared, prepare
-from blackout.train.run_folder import locked
-from blackout.train.trial import make_job
+from blackout.train.run_folder import epochs_done, locked
+from blackout.train.trial import answers, make_job
 from blackout.train.trial_board import Board
 from blackout.train.trial_crew import Worker
 from blackout.train.trials import Trial, Trials
@@ -154,7 +154,7 @@ def fractions(monkeypatch):
 
 @pytest.mark.parametrize("way", ["child killed", "Ctrl-C", "parent killed"])
 def test_what_was_stopped_goes_on(lab, tmp_path, trial, monkeypatch, child, way):
-    asked = [trial(epochs=60, measure=())]
+    asked = [trial(epochs=5000, measure=())]
     trials = Trials(tmp_path / "study", workers=1)
     children = []
     hand_out = Worker.do
@@ -187,9 +187,12 @@ def test_what_was_stopped_goes_on(lab, tmp_path, trial, monkeypatch, child, way)
         assert all(c.process.poll() is not None for c in children)
     assert list(tmp_path.glob("study/results/*")) == []
     begun = fractions(monkeypatch)
-    (outcome,) = trials.run(asked)
-    assert begun[0] > 0, "it did not begin anew"
-    assert figures(outcome)[0] == plain(lab, tmp_path / "plain", epochs=60)[0]
+    (run,) = tmp_path.glob("study/runs/*")
+    with locked(run):  # a child whose parent was killed has ended
+        epochs = epochs_done(run) + 2
+    (outcome,) = trials.run([trial(epochs=epochs, measure=())])
+    assert begun[0] > 0.99 - 2 / epochs, "it went on where it was"
+    assert figures(outcome)[0] == plain(lab, tmp_path / "plain", epochs=epochs)[0]
 
 
 def test_a_run_that_fails(lab, tmp_path, trial):
@@ -201,8 +204,8 @@ def test_a_run_that_fails(lab, tmp_path, trial):
     wide = trials.run([replace(bad, may_diverge=True), replace(bad, may_diverge=True, measure=())])
     assert all("try a smaller --lr" in outcome.failure for outcome in wide)
     assert all(outcome.perplexity == {} for outcome in wide)
-    with pytest.raises(UserError, match="smaller --lr"):  # what is known of it is no answer here
-        trials.run([bad])
+    assert answers(wide[0], tmp_path, keep_model=False, may_diverge=True)
+    assert not answers(wide[0], tmp_path, keep_model=False, may_diverge=False)
 
 
 def test_damaged_files(lab, tmp_path, trial, no_children):
@@ -233,13 +236,14 @@ def test_damaged_files(lab, tmp_path, trial, no_children):
 
 def test_out_of_time(lab, tmp_path, trial):
     trials = Trials(tmp_path / "study", workers=1)
-    long, late = trial(epochs=100_000), trial(epochs=90_000, seed=2)
-    begun, never = trials.run([long, late], minutes=0.08)
-    assert 0 < len(begun.curve) < 100_000
+    trials.run([trial(epochs=1)], keep_checkpoints=True)
+    long, late = trial(epochs=100_000), trial(epochs=200_000, seed=2)
+    begun, never = trials.run([long, late], minutes=0.01)
+    assert 1 <= len(begun.curve) < 100_000
     assert begun.perplexity["test"].words == lab.data.shard("test").words
     assert never.curve == ()
     assert never.valid_perplexity == float("inf")
-    assert list(tmp_path.glob("study/results/*")) == [], "neither is a result to remember"
+    assert len(list(tmp_path.glob("study/results/*"))) == 1, "neither is a result to remember"
 
 
 def test_one_process_at_a_time_in_a_run_folder(tmp_path, child):

@@ -41,9 +41,11 @@ class Crew:
         self.folder, self.board = folder, board
         self.size = min(workers or cores, len(jobs))
         self.threads = max(1, cores // self.size)
-        self.waiting = sorted(jobs, key=lambda job: job.work, reverse=True)
         self.keep_checkpoints = keep_checkpoints
         self.deadline = None if math.isinf(minutes) else time.time() + 60 * minutes
+        self.waiting = list(jobs)  # what comes first matters most where time is short
+        if self.deadline is None:  # else the longest first, so that none is left over at the end
+            self.waiting.sort(key=lambda job: job.work, reverse=True)
         self.workers: list[Worker] = []
         self.messages: queue.SimpleQueue[tuple[Worker, Message]] = queue.SimpleQueue()
         self.outcomes: dict[str, Outcome] = {}
@@ -81,7 +83,7 @@ class Crew:
         return any(worker.job is not None for worker in self.workers)
 
     def _next(self) -> Job | None:
-        """The longest run that may begin: of two stages of one run, the shorter comes first."""
+        """The first run that may begin: of two stages of one run, the shorter comes first."""
         busy = {worker.job.run_key for worker in self.workers if worker.job is not None}
         for job in self.waiting:
             same = [other.epochs for other in self.waiting if other.run_key == job.run_key]
