@@ -10,9 +10,9 @@ from blackout import NCE, BlackOut, Sampled
 from blackout.errors import UserError
 from blackout.output.batch_proposal import BatchProposal
 from blackout.output.bigram_proposal import BigramProposal
-from blackout.output.layer import PROPOSALS
 from blackout.output.model_proposal import ModelProposal, root_mean_square_prob
 from blackout.output.proposal import Groups, Proposal
+from blackout.output.sampled_layer import PROPOSALS
 
 V, H, K = 23, 6, 7
 COUNTS = torch.arange(1, V + 1)

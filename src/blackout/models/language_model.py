@@ -24,7 +24,7 @@ from blackout.models.cells import GatedLayer, SimpleLayer
 from blackout.models.embedding import Embedding
 from blackout.ops.tables import STORAGE
 from blackout.output import NCE, BlackOut, Full, OutputLayer, Sampled
-from blackout.output.layer import SampledOutputLayer
+from blackout.output.sampled_layer import SampledOutputLayer
 from blackout.text.vocab import EOS, Vocab
 
 

@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 
 import torch  # noqa: F401  (the example above)
 
-from blackout.output.layer import Collisions, SampledOutputLayer, TargetWeight, require_one_of
+from blackout.output.layer import require_one_of
+from blackout.output.sampled_layer import Collisions, SampledOutputLayer, TargetWeight
 
 
 class BlackOut(SampledOutputLayer):

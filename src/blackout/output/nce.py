@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from blackout.errors import UserError
-from blackout.output.layer import SampledOutputLayer
+from blackout.output.sampled_layer import SampledOutputLayer
 
 
 class NCE(SampledOutputLayer):

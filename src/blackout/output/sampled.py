@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from blackout.output.layer import Collisions, SampledOutputLayer, TargetWeight, require_one_of
+from blackout.output.layer import require_one_of
+from blackout.output.sampled_layer import Collisions, SampledOutputLayer, TargetWeight
 
 
 class Sampled(SampledOutputLayer):

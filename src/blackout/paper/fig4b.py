@@ -8,26 +8,31 @@ from blackout.paper.lab import Lab
 from blackout.paper.picture import Curve, Panel
 from blackout.train.trials import Trial
 
-ALPHAS = (0.4, 1.0)
+# α, and whether copies of the target are taken out of its samples or kept
+CASES = ((0.4, "remove"), (1.0, "remove"), (1.0, "keep"))
 KINDS = {"BlackOut": True, "maximum likelihood": False}
 
 
 def study(lab: Lab) -> Finding:
     corpus = large.shortlist(lab)
     hidden = 16 if lab.quick else 256
-    keys = [(alpha, kind) for alpha in ALPHAS for kind in KINDS]
+    keys = [(alpha, copies, kind) for alpha, copies in CASES for kind in KINDS]
     trials = [
         Trial(
-            large.config(lab, hidden, 2, alpha=alpha, discriminative=KINDS[kind]), corpus.prepared
+            large.config(
+                lab, hidden, 2, alpha=alpha, collisions=copies, discriminative=KINDS[kind]
+            ),
+            corpus.prepared,
         )
-        for alpha, kind in keys
+        for alpha, copies, kind in keys
     ]
     rows, curves = [], []
-    for (alpha, kind), outcome in zip(keys, lab.run(trials), strict=True):
+    for (alpha, copies, kind), outcome in zip(keys, lab.run(trials), strict=True):
         valid = [epoch.valid_perplexity for epoch in outcome.curve]
-        curves.append(Curve(f"{kind}, α {alpha:g}", list(range(1, len(valid) + 1)), valid))
+        kept = ", copies kept" if copies == "keep" else ""
+        curves.append(Curve(f"{kind}, α {alpha:g}{kept}", list(range(1, len(valid) + 1)), valid))
         rows.append(
-            {"α": alpha, "training": kind}
+            {"α": alpha, "copies": copies, "training": kind}
             | {f"valid, epoch {i}": value for i, value in enumerate(valid, 1)}
             | {"test": outcome.perplexity["test"].perplexity}
         )

@@ -2,7 +2,8 @@
 
 Batch 8, bptt 15, 50 epochs, lr 0.01, beta 0.999, damping 1e-6. For every method and every K the
 settings that the method needs are chosen on validation text, from six candidates each: alpha for
-BlackOut, alpha and Z for NCE.
+BlackOut, alpha and Z for NCE. BlackOut comes in two readings: with copies of the target taken out
+of its samples, the paper's, and with copies kept.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ TOP = TextConfig(min_count=2)  # the 2,063 words that occur twice or more, </s> 
 _ALPHAS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _NCE_ALPHAS = (0.4, 0.7, 1.0)
 METHODS: dict[str, list[dict[str, Any]]] = {
-    "BlackOut": [{"loss": "blackout", "alpha": a} for a in _ALPHAS],
+    "BlackOut": [{"loss": "blackout", "alpha": a, "collisions": "remove"} for a in _ALPHAS],
+    "BlackOut, copies kept": [
+        {"loss": "blackout", "alpha": a, "collisions": "keep"} for a in _ALPHAS
+    ],
     "NCE": [{"loss": "nce", "alpha": a, "log_z": z} for a in _NCE_ALPHAS for z in (0.0, "learned")],
     "NCE, Z = 1": [{"loss": "nce", "alpha": a, "log_z": 0.0} for a in _NCE_ALPHAS],
 }

@@ -18,7 +18,11 @@ def study(lab: Lab) -> Finding:
     corpus = large.shortlist(lab)
     sizes = (8, 16) if lab.quick else lab.hidden or (128, 256, 512)
     trials = [
-        Trial(large.config(lab, hidden, 4, alpha=0.4), corpus.prepared, keep_model=True)
+        Trial(
+            large.config(lab, hidden, 3, alpha=0.4, collisions="keep"),
+            corpus.prepared,
+            keep_model=True,
+        )
         for hidden in sizes
     ]
     outcomes = lab.run(trials)

@@ -17,7 +17,10 @@ def study(lab: Lab) -> Finding:
     samples = 50 if lab.quick else 2000
     keys = [(hidden, alpha) for hidden in sizes for alpha in ALPHAS]
     trials = [
-        Trial(large.config(lab, hidden, 3, alpha=alpha, samples=samples), corpus.prepared)
+        Trial(
+            large.config(lab, hidden, 2, alpha=alpha, samples=samples, collisions="keep"),
+            corpus.prepared,
+        )
         for hidden, alpha in keys
     ]
     rows, curves = [], []

@@ -22,7 +22,7 @@ from blackout.errors import UserError
 from blackout.models.language_model import LanguageModel
 from blackout.models.saved import MODEL_PREFIX, newest_checkpoint
 from blackout.optim import RMSProp
-from blackout.output.layer import SampledOutputLayer
+from blackout.output.sampled_layer import SampledOutputLayer
 from blackout.storage import load_tensors, read_metadata, save_tensors
 
 # A resumed run may differ in these: they do not change what is computed, only how far and where.

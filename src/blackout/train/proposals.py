@@ -7,8 +7,8 @@ import torch
 
 from blackout.models.language_model import LanguageModel
 from blackout.output.bigram_proposal import BigramProposal
-from blackout.output.layer import SampledOutputLayer
 from blackout.output.model_proposal import ModelProposal
+from blackout.output.sampled_layer import SampledOutputLayer
 from blackout.text.streams import Streams, TokenText
 
 _STREAMS, _STEPS = 50, 20  # about a thousand contexts from 50 places of the text

@@ -13,7 +13,7 @@ from blackout.config import Config
 from blackout.errors import UserError
 from blackout.models.language_model import LanguageModel
 from blackout.optim import RMSProp
-from blackout.output.layer import SampledOutputLayer
+from blackout.output.sampled_layer import SampledOutputLayer
 
 
 def set_threads(threads: int) -> int:
