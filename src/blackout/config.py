@@ -115,8 +115,8 @@ class LossConfig:
     """False trains only the first term, log p(target): importance sampling."""
     target_weight: Literal["proposal", "one"] = "proposal"
     """Weigh the target by 1/Q like the samples, or by 1 (paper, footnote 1); not for nce."""
-    collisions: Literal["remove", "keep"] = "remove"
-    """Take copies of the target out of its samples, or keep them; nce always keeps them."""
+    collisions: Literal["keep", "remove"] = "keep"
+    """Keep copies of the target among its samples, or take them out (the paper); nce keeps them."""
     always_sample: tuple[str, ...] = ()
     """Words put into every sample set."""
     log_z: float | Literal["learned"] = 0.0

@@ -24,7 +24,7 @@ class BlackOut(SampledOutputLayer):
     ``negatives="nce"`` compares each negative with the samples alone (paper 2.2);
     ``discriminative=False`` keeps the first term only, which is importance sampling;
     ``target_weight="one"`` sets q_i = 1 for the target instead of 1 / Q_i (paper, footnote 1);
-    ``collisions="keep"`` lets copies of the target stay among its samples.
+    ``collisions="remove"`` takes copies of the target out of its samples, as the paper does.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class BlackOut(SampledOutputLayer):
         negatives: Literal["softmax", "nce"] = "softmax",
         discriminative: bool = True,
         target_weight: TargetWeight = "proposal",
-        collisions: Collisions = "remove",
+        collisions: Collisions = "keep",
         **options: Any,
     ) -> None:
         super().__init__(in_features, n_classes, samples, **options)

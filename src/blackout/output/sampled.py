@@ -12,7 +12,7 @@ class Sampled(SampledOutputLayer):
     """J = log p_i, p the softmax of u - log Q over target and samples.
 
     ``target_weight="one"`` leaves the target's own u as it is, without the correction;
-    ``collisions="keep"`` lets copies of the target stay among its samples.
+    ``collisions="remove"`` takes copies of the target out of its samples, as the paper does.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class Sampled(SampledOutputLayer):
         samples: int,
         *,
         target_weight: TargetWeight = "proposal",
-        collisions: Collisions = "remove",
+        collisions: Collisions = "keep",
         **options: Any,
     ) -> None:
         super().__init__(in_features, n_classes, samples, **options)

@@ -57,8 +57,8 @@ def study(lab: Lab) -> Finding:
         title="Beyond the paper",
         claim="nothing: these are the questions it leaves open.",
         setting=(
-            f"The small data set, K = {SAMPLES}, α {ALPHA} where a proposal has one, all else as in fig2a, "
-            f"mean of {len(small.size(lab).seeds)} seeds; words a second of one core."
+            f"The small data set, K = {SAMPLES}, α {ALPHA} where a proposal has one, all else as "
+            f"in fig2a, mean of {len(small.size(lab).seeds)} seeds; words a second of one core."
         ),
         rows=rows,
         panels=[Panel("test perplexity", "", bars=bars)],

@@ -23,7 +23,7 @@ from blackout.text.prepared import PARTS, prepare
 from blackout.train.halving import choose
 from blackout.train.trials import Outcome, Trial, Trials
 
-_QUICK_LINES = {"train": 2000, "valid": 200, "test": 200}
+_QUICK_LINES = {"train": 1200, "valid": 150, "test": 150}
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class Size:
 
 def size(lab: Lab) -> Size:
     whole = Size() if lab.epochs is None else Size(epochs=lab.epochs)
-    return Size((2, 10), (1,), 2, 3) if lab.quick else whole
+    return Size((2, 10), (1,), 1, 3) if lab.quick else whole
 
 
 def config(lab: Lab, loss: dict[str, Any], seed: int = 1, **tables: dict[str, Any]) -> Config:
