@@ -194,16 +194,17 @@ def test_full_is_cross_entropy(shape, bias):
         torch.testing.assert_close(found["bias"], layer.bias.grad)
 
 
-def test_what_importance_sampling_estimates():
-    """With K samples, the target's own left out: log p / (1 - p) - log(K Q), p the exact one."""
+@pytest.mark.parametrize("collisions", ["keep", "remove"])
+def test_what_importance_sampling_estimates(collisions):
+    """With K samples: log p - log(K Q), p the exact one; without copies log p / (1 - p) instead."""
     torch.manual_seed(0)
-    samples = 200_000
-    layer = Sampled(H, V, samples, counts=COUNTS, alpha=0.5, init_range=0.8).double()
+    samples, options = 200_000, {"counts": COUNTS, "alpha": 0.5, "init_range": 0.8}
+    layer = Sampled(H, V, samples, collisions=collisions, **options).double()
     hidden, target = examples((20,))
     sampled = layer(hidden, target).output.detach()
     log_p = layer.eval()(hidden, target).output
-    log_odds = log_p - torch.log1p(-log_p.exp())
-    expected = log_odds - math.log(samples) - layer.proposal.log_q[target]
+    estimated = log_p if collisions == "keep" else log_p - torch.log1p(-log_p.exp())
+    expected = estimated - math.log(samples) - layer.proposal.log_q[target]
     torch.testing.assert_close(sampled, expected, rtol=0, atol=0.02)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,13 @@ def mix_with(lab: Lab, outcome: Outcome, corpus: Corpus, ngram: Path) -> dict[st
     return lab.remember(about, lambda: _mix(model, corpus, ngram))
 
 
+@functools.cache
+def _load_ngram(path: Path) -> NGram:
+    return NGram.load(path)  # which takes a while
+
+
 def _mix(model: Path, corpus: Corpus, ngram_path: Path) -> dict[str, Any]:
-    ngram, network = NGram.load(ngram_path), load(model, device=str(choose_device("auto")))
+    ngram, network = _load_ngram(ngram_path), load(model, device=str(choose_device("auto")))
     reference = Reference.of_ngram(ngram)
     components: list[Component] = [
         NetworkComponent("network", network, reference),
