@@ -9,8 +9,9 @@ from blackout.config import Config
 from blackout.errors import UserError
 from blackout.text.prepared import prepare
 from blackout.train.grid import combinations, parse_grid
+from blackout.train.halving import stages
 from blackout.train.trials import Trials
-from blackout.train.tune import stages, tune
+from blackout.train.tune import tune
 
 
 def test_who_goes_on_ends_like_a_plain_run(lab, tmp_path):
@@ -25,8 +26,8 @@ def test_who_goes_on_ends_like_a_plain_run(lab, tmp_path):
     grid = {"lr": [0.02, 1e30, 0.0001], "sharing": ["step", "block"]}
     tuned = tune(config, data.folder, grid, trials, halving=3)
 
-    assert [tried.epochs for tried in tuned.table] == [6, 6, 2, 2, 2, 2]
-    perplexities = [tried.valid_perplexity for tried in tuned.table]
+    assert [tried.reached.epochs for tried in tuned.table] == [6, 6, 2, 2, 2, 2]
+    perplexities = [tried.reached.valid_perplexity for tried in tuned.table]
     assert perplexities == sorted(perplexities)
     assert [tried.values["lr"] for tried in tuned.table] == [0.02, 0.02, 1e-4, 1e-4, 1e30, 1e30]
     assert perplexities[4:] == [float("inf")] * 2
@@ -38,10 +39,10 @@ def test_who_goes_on_ends_like_a_plain_run(lab, tmp_path):
         lab.train(out, **tried.values, epochs=6)
         events = [json.loads(line) for line in (out / "metrics.jsonl").open()]
         straight = [(e["train_loss"], e["valid_perplexity"]) for e in events if "lr" in e]
-        assert [(e.train_loss, e.valid_perplexity) for e in tried.outcome.curve] == straight
+        assert [(e.train_loss, e.valid_perplexity) for e in tried.reached.outcome.curve] == straight
     assert list((tmp_path / "study" / "runs").iterdir()) == [], "no checkpoints are left"
 
-    with pytest.raises(UserError, match="no combination of the grid can be trained; the first: "):
+    with pytest.raises(UserError, match="no candidate can be trained; the first: "):
         tune(config, data.folder, {"lr": [1e30], "sharing": ["step", "block"]}, trials)
 
 
