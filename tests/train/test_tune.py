@@ -42,7 +42,7 @@ def test_who_goes_on_ends_like_a_plain_run(lab, tmp_path):
         assert [(e.train_loss, e.valid_perplexity) for e in tried.reached.outcome.curve] == straight
     assert list((tmp_path / "study" / "runs").iterdir()) == [], "no checkpoints are left"
 
-    with pytest.raises(UserError, match="no combination of the grid can be trained; the first: "):
+    with pytest.raises(UserError, match="no candidate can be trained; the first: "):
         tune(config, data.folder, {"lr": [1e30], "sharing": ["step", "block"]}, trials)
 
 
