@@ -40,7 +40,12 @@ def study(lab: Lab) -> Finding:
         [
             _curve("samples drawn freely", rows, "free", "free ±"),
             _curve("copies of the target taken out", rows, "without target", "without ±"),
-            Curve("(1 − p) / (1 − Q)", TARGETS, [row["(1 − p) / (1 − Q)"] for row in rows]),
+            Curve(
+                "(1 − p) / (1 − Q)",
+                TARGETS,
+                [row["(1 − p) / (1 − Q)"] for row in rows],
+                expected=6,
+            ),
         ],
     )
     return Finding(

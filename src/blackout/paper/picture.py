@@ -19,12 +19,16 @@ _INK, _GRID = "#222222", "#dddddd"
 
 @dataclass(frozen=True)
 class Curve:
-    """Points joined by a line; ``spread`` is drawn as a band of that much above and below."""
+    """Points joined by a line; ``spread`` is drawn as a band of that much above and below.
+
+    ``expected``: a broken line without marks, in the colour of the curve with that place.
+    """
 
     label: str
     x: Sequence[float]
     y: Sequence[float]
     spread: Sequence[float] = ()
+    expected: int | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ def _draw(axes: Any, panel: Panel) -> None:
     if panel.bars is not None:
         _draw_bars(axes, panel.bars)
     for i, curve in enumerate(panel.curves):
-        _draw_curve(axes, curve, COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
+        place = i if curve.expected is None else curve.expected
+        _draw_curve(axes, curve, COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
     for i, level in enumerate(panel.levels):
         colour, dash = ("#000000", "#777777")[i % 2], ((0, (5, 2)), (0, (1, 1.5)))[i % 2]
         axes.axhline(level.y, color=colour, linestyle=dash, linewidth=1.3, label=level.label)
@@ -119,6 +124,9 @@ def _draw(axes: Any, panel: Panel) -> None:
 
 
 def _draw_curve(axes: Any, curve: Curve, colour: str, marker: str) -> None:
+    if curve.expected is not None:
+        axes.plot(curve.x, curve.y, "--", color=colour, linewidth=1.1, label=curve.label)
+        return
     size = 4.5 if len(curve.x) <= 20 else 0
     line = {"color": colour, "linewidth": 1.6, "marker": marker, "markersize": size}
     axes.plot(curve.x, curve.y, label=curve.label, **line)
