@@ -35,7 +35,7 @@ def config(lab: Lab, hidden: int, usual_epochs: int, **loss: Any) -> Config:
         {
             "model": {"hidden": hidden},
             "loss": {"samples": 20 if lab.quick else 500} | loss,
-            "optim": {"lr": 0.002},
+            "optim": {"lr": 0.004},
             "run": {"batch": batch, "bptt": 20, "epochs": epochs(lab, usual_epochs)},
         }
     )
