@@ -1,6 +1,6 @@
-// Python names of the engine, for ops/cpu.py alone.
+// Python names of the engine, for ops/cpu alone.
 //
-// Arrays come as addresses: ops/cpu.py has checked type, layout and size, and a block makes some
+// Arrays come as addresses: ops/cpu has checked type, layout and size, and a block makes some
 // hundred of these calls, each of which would cost more to import by DLPack than to compute.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

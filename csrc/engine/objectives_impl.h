@@ -1,4 +1,4 @@
-// The objectives of one word: from z = u - log Q to J and its derivatives (ops/reference.py).
+// The objectives of one word: from z = u - log Q to J and its derivatives (ops/reference).
 //
 // `z` holds the samples' z, padded with -inf to a multiple of kLanes; the derivatives by the
 // samples' logits go to `out`. One exponential for each sample.

@@ -6,7 +6,7 @@
 namespace blackout {
 
 // samples (groups, count) from an alias table over `vocab` words: a pure function of seed, step,
-// group and place, the same numbers as ops/reference.py draws.
+// group and place, the same numbers as ops/reference draws.
 void draw_samples(const double *threshold, const i64 *alias, i64 vocab, u64 seed, u64 step,
                   i64 groups, i64 count, i64 *samples, int threads);
 

@@ -6,13 +6,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from blackout import _native
-from blackout.ops import cpu
 
 
 class _Timer:
@@ -36,18 +34,16 @@ class _Timer:
 @contextmanager
 def _instrumented(timer: _Timer) -> Iterator[None]:
     """While inside, products and native calls report their time."""
-    names = [name for name in dir(_native) if callable(getattr(_native, name))]
-    proxies = {name: timer.wrap(f"native {name}", getattr(_native, name)) for name in names}
-    products = {name: getattr(torch, name) for name in ("mm", "bmm")}
-    cpu._native = SimpleNamespace(**proxies)  # type: ignore[assignment]
-    for name, function in products.items():
-        setattr(torch, name, timer.wrap(f"product {name}", function))
+    natives = [(_native, name) for name in dir(_native) if callable(getattr(_native, name))]
+    found = [(*place, getattr(*place)) for place in (*natives, (torch, "mm"), (torch, "bmm"))]
+    for module, name, function in found:
+        kind = "native" if module is _native else "product"
+        setattr(module, name, timer.wrap(f"{kind} {name}", function))
     try:
         yield
     finally:
-        cpu._native = _native
-        for name, function in products.items():
-            setattr(torch, name, function)
+        for module, name, function in found:
+            setattr(module, name, function)
 
 
 def profile(work: Callable[[], None], blocks: int = 20) -> list[tuple[str, float, float]]:

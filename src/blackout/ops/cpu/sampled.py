@@ -1,0 +1,158 @@
+"""The sampled output layer around its matrix products."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from blackout import _native
+from blackout.ops import reference
+from blackout.ops.cpu.arrays import (
+    array,
+    buffer,
+    convert,
+    converted,
+    floats,
+    integers,
+    lookup,
+    numbers,
+    words_below,
+)
+from blackout.ops.reference import Objective, SampledGradients
+
+_OBJECTIVES = {"blackout": 0, "blackout-noise": 1, "importance": 2, "nce": 3}
+
+
+class SampledSaved(NamedTuple):
+    """What the backward pass needs; rows of the targets are read from the table again."""
+
+    hidden: Tensor  # (G, M, h)
+    weight: Tensor  # (V, h)
+    sample_rows: Tensor  # (G, K, h), in the dtype of the products
+    d_target: Tensor  # (G, M)
+    d_samples: Tensor  # (G, M, K), in the dtype of the products
+
+
+def sampled_forward(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    log_z: Tensor | float,
+    target: Tensor,
+    samples: Tensor,
+    log_q_target: Tensor,
+    log_q_samples: Tensor,
+    objective: Objective,
+    keep_copies: bool,
+    product_dtype: torch.dtype,
+) -> tuple[Tensor, SampledSaved]:
+    """J (G, M); the logits (G, M, K) are turned into derivatives where they lie."""
+    groups, words, size = hidden.shape
+    threads = torch.get_num_threads()
+    states = converted(hidden, torch.float32)
+    target = words_below(target, len(weight), "target")
+    sample_rows = lookup(weight, samples, product_dtype)
+    logits = buffer((groups, words, samples.shape[1]), product_dtype)
+    torch.bmm(converted(states, product_dtype), sample_rows.mT, out=logits)
+    constant = 0.0 if objective != "nce" else math.log(samples.shape[1]) + float(log_z)
+    target_offset = _offsets(log_q_target, bias, constant, target)
+    sample_offset = _offsets(log_q_samples, bias, constant, samples)
+    value, d_target = (torch.empty(groups, words) for _ in range(2))
+    _native.words(
+        _OBJECTIVES[objective],
+        keep_copies,
+        words,
+        groups * words,
+        samples.shape[1],
+        size,
+        floats(states),
+        *numbers(weight),
+        integers(target),
+        floats(target_offset),
+        integers(samples),
+        floats(sample_offset),
+        *numbers(logits),
+        floats(value),
+        floats(d_target),
+        threads,
+    )
+    return value, SampledSaved(states, weight, sample_rows, d_target, logits)
+
+
+def _offsets(log_q: Tensor, bias: Tensor | None, constant: float, words: Tensor) -> Tensor:
+    """What is subtracted from the logits of ``words``, which have this log Q."""
+    if log_q.shape != words.shape:
+        raise ValueError(f"log Q {tuple(log_q.shape)} for words {tuple(words.shape)}")
+    log_q = log_q.double().contiguous()
+    result = torch.empty(words.shape)
+    biases = None if bias is None else converted(bias, torch.float32)
+    _native.offsets(
+        array(log_q, torch.float64),
+        0 if biases is None else floats(biases),
+        constant,
+        integers(words),
+        words.numel(),
+        floats(result),
+        torch.get_num_threads(),
+    )
+    return result
+
+
+def sampled_backward(
+    saved: SampledSaved,
+    target: Tensor,
+    samples: Tensor,
+    grad: Tensor,
+    logit_sums: bool = True,
+    row_dtype: torch.dtype | None = None,
+) -> SampledGradients:
+    """The gradients of sum(grad * J); no pass over the (G, M, K) derivatives but the products."""
+    hidden, weight, sample_rows, d_target, d_samples = saved
+    groups, words, size = hidden.shape
+    dtype, threads = sample_rows.dtype, torch.get_num_threads()
+    grad, target = converted(grad, torch.float32), target.contiguous()
+
+    row_dtype = row_dtype or weight.dtype
+    row_values = buffer((samples.numel() + target.numel(), size), row_dtype)
+    d_sample_rows = row_values[: samples.numel()].view(sample_rows.shape)
+    d_target_rows = row_values[samples.numel() :]
+    scaled = buffer((groups, words, size), dtype)
+    _native.scale_hidden(
+        groups * words,
+        size,
+        floats(hidden),
+        floats(grad),
+        floats(d_target),
+        *numbers(scaled),
+        *numbers(d_target_rows),
+        threads,
+    )
+    if dtype == row_dtype:
+        torch.bmm(d_samples.mT, scaled, out=d_sample_rows)
+    else:
+        products = buffer(tuple(sample_rows.shape), dtype)
+        torch.bmm(d_samples.mT, scaled, out=products)
+        convert(products, d_sample_rows)
+
+    product = buffer((groups, words, size), dtype)
+    torch.bmm(d_samples, sample_rows, out=product)
+    d_hidden = product if dtype == torch.float32 else buffer((groups, words, size), torch.float32)
+    _native.hidden_gradient(
+        groups * words,
+        size,
+        *numbers(product),
+        *numbers(weight),
+        integers(target),
+        floats(d_target),
+        floats(grad),
+        floats(d_hidden),
+        threads,
+    )
+    rows = torch.cat([samples.flatten(), target.flatten()])
+    if not logit_sums:
+        return SampledGradients(d_hidden, rows, row_values, None, None)
+    sums = reference.logit_gradients(d_target, d_samples.float(), grad)
+    return SampledGradients(d_hidden, rows, row_values, *sums)

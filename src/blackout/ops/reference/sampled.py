@@ -1,0 +1,107 @@
+"""The sampled output layer: from hidden states and words to J, and back to gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from blackout.ops.reference.objectives import OBJECTIVES, Objective
+
+
+class SampledSaved(NamedTuple):
+    """What the backward pass of the sampled output layer needs."""
+
+    hidden: Tensor  # (G, M, h)
+    sample_rows: Tensor  # (G, K, h), in the dtype of the products
+    target_rows: Tensor  # (G, M, h)
+    d_target: Tensor  # (G, M)
+    d_samples: Tensor  # (G, M, K)
+
+
+def sampled_forward(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    log_z: Tensor | float,
+    target: Tensor,
+    samples: Tensor,
+    log_q_target: Tensor,
+    log_q_samples: Tensor,
+    objective: Objective,
+    keep_copies: bool,
+    product_dtype: torch.dtype,
+) -> tuple[Tensor, SampledSaved]:
+    """J (G, M) of the words of a block, and what :func:`sampled_backward` needs.
+
+    ``log_q_target`` (G, M) and ``log_q_samples`` (G, K) are log Q of the words there. Copies of the
+    target among its samples count where ``keep_copies`` says so.
+    """
+    work = torch.promote_types(hidden.dtype, torch.float32)  # logits are never kept in 16 bits
+    target_rows = weight[target]  # (G, M, h)
+    sample_rows = weight[samples].to(product_dtype)  # (G, K, h)
+    u_target = (hidden.to(work) * target_rows).sum(-1)
+    u_samples = torch.bmm(hidden.to(product_dtype), sample_rows.mT).to(work)  # (G, M, K)
+    if bias is not None:
+        u_target = u_target + bias[target]
+        u_samples = u_samples + bias[samples][:, None, :]
+    constant = 0.0 if objective != "nce" else math.log(samples.shape[1]) + log_z
+    z_target = u_target - (log_q_target + constant).to(work)
+    z_samples = u_samples - (log_q_samples + constant).to(work)[:, None, :]
+    if not keep_copies:
+        z_samples.masked_fill_(samples[:, None, :] == target[:, :, None], -math.inf)
+    value, d_target, d_samples = OBJECTIVES[objective](z_target, z_samples)
+    return value, SampledSaved(hidden, sample_rows, target_rows, d_target, d_samples)
+
+
+class SampledGradients(NamedTuple):
+    """Gradients of the sampled output layer; row i of the table's belongs to word ``rows[i]``."""
+
+    hidden: Tensor  # (G, M, h)
+    rows: Tensor  # (G*K + G*M,)
+    row_values: Tensor  # (G*K + G*M, h)
+    bias_values: Tensor | None  # (G*K + G*M,), if asked for
+    log_z: Tensor | None  # (), if asked for
+
+
+def sampled_backward(
+    saved: SampledSaved,
+    target: Tensor,
+    samples: Tensor,
+    grad: Tensor,
+    logit_sums: bool = True,
+    row_dtype: torch.dtype | None = None,
+) -> SampledGradients:
+    """The gradients of sum(grad * J); ``grad`` (G, M); bias and log Z only with ``logit_sums``.
+
+    ``row_dtype``: the type that faster versions give ``row_values``; here they are as computed.
+
+    The factors ``grad`` go into the small arrays, the hidden states, not into the (G, M, K) ones.
+    """
+    hidden, sample_rows, target_rows, d_target, d_samples = saved
+    dtype, work, size = sample_rows.dtype, d_samples.dtype, hidden.shape[-1]
+    scaled = hidden * grad[..., None]  # (G, M, h)
+    d_products = d_samples.to(dtype)
+    d_hidden = torch.bmm(d_products, sample_rows).to(work)
+    d_hidden = (d_hidden + d_target[..., None] * target_rows) * grad[..., None]
+    d_sample_rows = torch.bmm(d_products.mT, scaled.to(dtype)).to(work)  # (G, K, h)
+    d_target_rows = d_target[..., None] * scaled  # (G, M, h)
+    sums = logit_gradients(d_target, d_samples, grad) if logit_sums else (None, None)
+    return SampledGradients(
+        d_hidden.to(hidden.dtype),
+        torch.cat([samples.flatten(), target.flatten()]),
+        torch.cat([d_sample_rows.reshape(-1, size), d_target_rows.reshape(-1, size)]),
+        *sums,
+    )
+
+
+def logit_gradients(d_target: Tensor, d_samples: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients by the biases of samples and targets, (G*K + G*M,), and by log Z."""
+    d_u_samples = torch.einsum("gmk,gm->gk", d_samples, grad)
+    d_u_target = d_target * grad
+    return (
+        torch.cat([d_u_samples.flatten(), d_u_target.flatten()]),
+        -(d_u_samples.sum() + d_u_target.sum()),
+    )

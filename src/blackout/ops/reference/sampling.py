@@ -1,0 +1,56 @@
+"""Random numbers as pure functions of seed, step and place, and draws from an alias table."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+GOLDEN = -7046029254386353131  # 2**64 / golden ratio, as a signed number
+_MIX1 = -4658895280553007687
+_MIX2 = -7723592293110705685
+
+
+def mix64(x: Tensor) -> Tensor:
+    """The splitmix64 finaliser on int64 bit patterns: a bijection whose output looks random."""
+    x = (x ^ shift_right(x, 30)) * _MIX1
+    x = (x ^ shift_right(x, 27)) * _MIX2
+    return x ^ shift_right(x, 31)
+
+
+def shift_right(x: Tensor, bits: int) -> Tensor:
+    """x >> bits of bit patterns: zeros come in from the left."""
+    if bits == 0:
+        return x
+    return (x >> bits) & ((1 << (64 - bits)) - 1)  # >> keeps the sign: clear the copies of it
+
+
+def random_bits(seed: int, step: int, groups: int, places: int, device: torch.device) -> Tensor:
+    """53 random bits for each place of each group, (G, P): times 2**-53 they are uniform in [0, 1).
+
+    A pure function of seed, step, group and place.
+    """
+    start = mix64(mix64(torch.tensor(seed, device=device) + GOLDEN) + torch.tensor(step) * GOLDEN)
+    group = torch.arange(groups, device=device)[:, None] << 32
+    place = torch.arange(places, device=device)[None, :]
+    return shift_right(mix64(start + (group + place + 1) * GOLDEN), 11)
+
+
+def random_below(bits: Tensor, limit: Tensor | int) -> Tensor:
+    """Numbers uniform in 0 … limit - 1 of :func:`random_bits`; 0 where the limit is 0."""
+    return (bits.double() * 2.0**-53 * limit).long()  # 1 - 2**-53 times a limit never rounds to it
+
+
+def draw_samples(
+    threshold: Tensor, alias: Tensor, seed: int, step: int, groups: int, samples: int
+) -> Tensor:
+    """Draws (G, K) words from an alias table, a pure function of seed, step, group and place.
+
+    ``threshold`` (V,) float64 and ``alias`` (V,) int64: column w keeps w with chance
+    ``threshold[w]`` and gives ``alias[w]`` otherwise.
+    """
+    vocab_size = len(threshold)
+    bits = random_bits(seed, step, groups, samples, threshold.device)
+    position = bits.double() * (vocab_size * 2.0**-53)
+    column = position.long().clamp_(max=vocab_size - 1)
+    keep = position - column < threshold[column]
+    return torch.where(keep, column, alias[column])
