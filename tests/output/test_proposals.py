@@ -223,10 +223,11 @@ def test_every_loss_with_every_proposal(loss, kind, sharing):
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bigram", "model"])
-def test_what_importance_sampling_estimates_whatever_the_proposal(kind):
-    """With K samples, the target's own left out: log p / (1 - p) - log(K Q), p the exact one."""
-    samples = 200_000
-    layer = Sampled(H, V, samples, counts=COUNTS, proposal=kind, init_range=0.8).double()
+@pytest.mark.parametrize("collisions", ["keep", "remove"])
+def test_what_importance_sampling_estimates_whatever_the_proposal(kind, collisions):
+    """With K samples: log p - log(K Q), p the exact one; without copies log p / (1 - p) instead."""
+    samples, options = 200_000, {"counts": COUNTS, "collisions": collisions, "init_range": 0.8}
+    layer = Sampled(H, V, samples, proposal=kind, **options).double()
     hidden = torch.randn(20, H, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     target, context = words_of((20,)), words_of((20,), 2)
     if kind == "bigram":
@@ -237,7 +238,8 @@ def test_what_importance_sampling_estimates_whatever_the_proposal(kind):
     groups = Groups(target[None], context[None])
     log_q = layer.proposal.log_density(target[None], groups)[0]
     log_p = layer.eval()(hidden, target).output
-    expected = log_p - torch.log1p(-log_p.exp()) - math.log(samples) - log_q
+    estimated = log_p if collisions == "keep" else log_p - torch.log1p(-log_p.exp())
+    expected = estimated - math.log(samples) - log_q
     torch.testing.assert_close(sampled, expected, rtol=0, atol=0.02)
 
 
