@@ -103,7 +103,7 @@ class LossConfig:
     """blackout, nce, sampled (importance sampling) or full (exact softmax)."""
     samples: int = 500
     """K, the words drawn to stand for the vocabulary."""
-    alpha: float = 0.4
+    alpha: float = 1.0
     """Power of the unigram distribution words are drawn from: 0 uniform, 1 unigram."""
     proposal: Literal["unigram", "batch", "bigram", "model"] = "unigram"
     """Draw by word counts, from the block's targets, by input words, or as the model predicts."""
@@ -133,7 +133,7 @@ class LossConfig:
 class OptimConfig:
     """RMSProp with row-sparse updates (paper appendix C) and the learning-rate schedule."""
 
-    lr: float = 0.001
+    lr: float = 0.004
     """Learning rate of the first epoch."""
     lr_decay: float = 0.999
     """Factor after an epoch that did not make validation worse."""

@@ -54,7 +54,7 @@ class SampledOutputLayer(OutputLayer):
         samples: int,
         *,
         counts: Tensor | None = None,
-        alpha: float = 0.4,
+        alpha: float = 1.0,
         proposal: ProposalKind = "unigram",
         sharing: Sharing = "step",
         always_sample: tuple[int, ...] = (),

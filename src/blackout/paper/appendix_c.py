@@ -28,7 +28,7 @@ def study(lab: Lab) -> Finding:
         small.trial(
             lab,
             corpus,
-            {"samples": SAMPLES, "alpha": 0.4, "collisions": "keep"},
+            {"samples": SAMPLES, "alpha": 1.0, "collisions": "keep"},
             optim=DECAYS[decay] | {"damping": DAMPINGS[damping]},
         )
         for damping, decay in settings
@@ -56,8 +56,9 @@ def study(lab: Lab) -> Finding:
             "worse; its own rule, by expected update rates, costs no bookkeeping."
         ),
         setting=(
-            f"The small data set, BlackOut, K = {SAMPLES}, α 0.4, "
-            f"mean of {len(small.size(lab).seeds)} seeds; words a second of one core."
+            f"The small data set, BlackOut, K = {SAMPLES}, α 1, "
+            f"{small.size(lab).epochs} epochs, mean of {len(small.size(lab).seeds)} seeds; words a "
+            "second of one core."
         ),
         rows=rows,
         panels=[Panel("test perplexity", "", bars=bars)],

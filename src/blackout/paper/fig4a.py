@@ -21,7 +21,7 @@ def study(lab: Lab) -> Finding:
     hidden = 16 if lab.quick else 256
     keys = [(copies, alpha) for copies, alphas in ALPHAS.items() for alpha in alphas]
     trials = [
-        Trial(large.config(lab, hidden, 2, alpha=alpha, collisions=copies), corpus.prepared)
+        Trial(large.config(lab, hidden, 1, alpha=alpha, collisions=copies), corpus.prepared)
         for copies, alpha in keys
     ]
     rows: list[dict[str, Any]] = []

@@ -34,13 +34,13 @@ def study(lab: Lab) -> Finding:
 
 def _half(lab: Lab, text: TextConfig) -> tuple[list[dict[str, Any]], Panel]:
     corpus, samples = lab.corpus(small.CORPUS, text), small.size(lab).samples
-    cells, exact = small.sweep(lab, corpus, samples, list(small.METHODS))
+    cells, exact = small.sweep(lab, corpus, samples, small.TUNED)
     rows = [
         _row(corpus.vocab_size, method, k, cell)
         for (method, k), cell in [*cells.items(), (("exact softmax", None), exact)]
     ]
     curves = []
-    for method in small.METHODS:
+    for method in small.TUNED:
         means = [cells[method, k].mean("train") for k in samples]
         curves.append(Curve(method, samples, [m for m, _ in means], [s for _, s in means]))
     panel = Panel(

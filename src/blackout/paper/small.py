@@ -30,6 +30,8 @@ METHODS: dict[str, list[dict[str, Any]]] = {
     "NCE": [{"loss": "nce", "alpha": a, "log_z": z} for a in _NCE_ALPHAS for z in (0.0, "learned")],
     "NCE, Z = 1": [{"loss": "nce", "alpha": a, "log_z": 0.0} for a in _NCE_ALPHAS],
 }
+TUNED = ("BlackOut", "BlackOut, copies kept", "NCE")
+"""The methods at their best: with all they have to tune tuned."""
 
 
 @dataclass(frozen=True)

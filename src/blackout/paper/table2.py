@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from blackout.paper import large
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Curve, Panel
+from blackout.paper.picture import Bars, Panel
 from blackout.train.trials import Trial
 
-ALPHAS = (0.1, 0.4)
+ALPHAS = (0.1, 1.0)
 
 
 def study(lab: Lab) -> Finding:
     corpus = large.full(lab)
-    sizes = (8,) if lab.quick else lab.hidden or (256,)
-    samples = 50 if lab.quick else 2000
+    sizes = (8,) if lab.quick else lab.hidden or (128,)
+    samples = 50 if lab.quick else 1000
     keys = [(hidden, alpha) for hidden in sizes for alpha in ALPHAS]
     trials = [
         Trial(
-            large.config(lab, hidden, 2, alpha=alpha, samples=samples, collisions="keep"),
+            large.config(lab, hidden, 1, alpha=alpha, samples=samples, collisions="keep"),
             corpus.prepared,
         )
         for hidden, alpha in keys
     ]
-    rows, curves = [], []
+    rows: list[dict[str, Any]] = []
+    names = []
     for (hidden, alpha), outcome in zip(keys, lab.run(trials), strict=True):
-        valid = [epoch.valid_perplexity for epoch in outcome.curve]
-        label = f"{hidden} units, α {alpha:g}"
-        curves.append(Curve(label, list(range(1, len(valid) + 1)), valid))
+        names.append(f"{hidden} units, α {alpha:g}")
         rows.append(
             {
                 "hidden": hidden,
@@ -51,5 +52,5 @@ def study(lab: Lab) -> Finding:
             f"K = {samples}, {trials[0].config.run.epochs} epochs, one seed."
         ),
         rows=rows,
-        panels=[Panel("epoch", "validation perplexity", curves, x_ticks=curves[0].x)],
+        panels=[Panel("test perplexity", "", bars=Bars(names, [row["test"] for row in rows]))],
     )
