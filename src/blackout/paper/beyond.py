@@ -57,7 +57,7 @@ def study(lab: Lab) -> Finding:
         claim="nothing: these are the questions it leaves open.",
         setting=(
             f"The small data set, K = {SAMPLES}, α {ALPHA} where a proposal has one, all else as "
-            f"in fig2a, {small.size(lab).epochs} epochs, mean of {len(small.size(lab).seeds)} seeds; "
+            f"in fig2a, {small.size(lab).epochs} epochs, {len(small.size(lab).seeds)} seeds; "
             "words a second of one core."
         ),
         rows=rows,

@@ -10,29 +10,27 @@ from blackout.paper.lab import Lab
 from blackout.paper.picture import Bars, Panel
 from blackout.train.trials import Trial
 
-ALPHAS = (0.1, 1.0)
+ALPHA = 1.0
 
 
 def study(lab: Lab) -> Finding:
     corpus = large.full(lab)
     sizes = (8,) if lab.quick else lab.hidden or (128,)
     samples = 50 if lab.quick else 1000
-    keys = [(hidden, alpha) for hidden in sizes for alpha in ALPHAS]
     trials = [
         Trial(
-            large.config(lab, hidden, 1, alpha=alpha, samples=samples, collisions="keep"),
+            large.config(lab, hidden, 1, alpha=ALPHA, samples=samples, collisions="keep"),
             corpus.prepared,
         )
-        for hidden, alpha in keys
+        for hidden in sizes
     ]
     rows: list[dict[str, Any]] = []
     names = []
-    for (hidden, alpha), outcome in zip(keys, lab.run(trials), strict=True):
-        names.append(f"{hidden} units, α {alpha:g}")
+    for hidden, outcome in zip(sizes, lab.run(trials), strict=True):
+        names.append(f"{hidden} units")
         rows.append(
             {
                 "hidden": hidden,
-                "α": alpha,
                 "parameters": outcome.parameters,
                 "valid": outcome.valid_perplexity,
                 "test": outcome.perplexity["test"].perplexity,
@@ -49,7 +47,7 @@ def study(lab: Lab) -> Finding:
         ),
         setting=(
             f"{corpus.words:,} words, all {corpus.vocab_size:,} different ones in the vocabulary, "
-            f"K = {samples}, {trials[0].config.run.epochs} epochs, one seed."
+            f"K = {samples}, α {ALPHA:g}, {trials[0].config.run.epochs} epochs, one seed."
         ),
         rows=rows,
         panels=[Panel("test perplexity", "", bars=Bars(names, [row["test"] for row in rows]))],
