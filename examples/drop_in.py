@@ -28,7 +28,7 @@ def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 body = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN))
-head = blackout.BlackOut(HIDDEN, CLASSES, samples=100, counts=frequency, alpha=0.7)
+head = blackout.BlackOut(HIDDEN, CLASSES, samples=100, counts=frequency)
 optimizer = blackout.RMSProp([*body.parameters(), *head.parameters()], lr=0.002, clip=1.0)
 
 started = time.perf_counter()
