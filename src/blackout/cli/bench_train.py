@@ -64,7 +64,7 @@ class BenchTrainOptions:
                     "storage": self.storage,
                     "context": "stream",
                 },
-                # A flat proposal touches more rows than the default's: the harder case, and the paper's.
+                # A flat proposal touches more rows than the default one: the harder case.
                 "loss": {
                     "loss": self.loss,
                     "samples": self.samples,
