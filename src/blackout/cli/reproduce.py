@@ -61,7 +61,6 @@ def main(arguments: Sequence[str]) -> None:
         workers=options.workers,
         hidden=options.hidden,
         epochs=options.epochs,
-        say=output.say if output.json else None,
     )
     finding = run_study(options.name, lab)
     paths = write_finding(finding, options.name, command_line(options), options.out)

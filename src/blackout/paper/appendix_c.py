@@ -56,9 +56,8 @@ def study(lab: Lab) -> Finding:
             "worse; its own rule, by expected update rates, costs no bookkeeping."
         ),
         setting=(
-            f"The small data set, BlackOut, K = {SAMPLES}, α 1, "
-            f"{small.size(lab).epochs} epochs, mean of {len(small.size(lab).seeds)} seeds; words a "
-            "second of one core."
+            f"The small data set, BlackOut, K = {SAMPLES}, α 1, {small.size(lab)}; words a second "
+            "of one core."
         ),
         rows=rows,
         panels=[Panel("test perplexity", "", bars=bars)],

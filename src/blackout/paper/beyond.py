@@ -56,9 +56,8 @@ def study(lab: Lab) -> Finding:
         title="Beyond the paper",
         claim="nothing: these are the questions it leaves open.",
         setting=(
-            f"The small data set, K = {SAMPLES}, α {ALPHA} where a proposal has one, all else as "
-            f"in fig2a, {small.size(lab).epochs} epochs, {len(small.size(lab).seeds)} seeds; "
-            "words a second of one core."
+            f"The small data set, K = {SAMPLES}, α {ALPHA:g} where a proposal has one, all else as "
+            f"in fig2a, {small.size(lab)}; words a second of one core."
         ),
         rows=rows,
         panels=[Panel("test perplexity", "", bars=bars)],

@@ -67,9 +67,8 @@ def _study(
         title=f"Perplexity against K, {corpus.vocab_size:,} words",
         claim=claim,
         setting=(
-            f"16 hidden units, {small.size(lab).epochs} epochs; α, and Z for NCE, chosen on "
-            "validation text from six candidates for each method and K (NCE with Z = 1: three); "
-            f"mean of {len(small.size(lab).seeds)} seeds, ± half their range."
+            f"16 hidden units, {small.size(lab)}, ± half their range; α, and Z for NCE, chosen on "
+            "validation text from six candidates for each method and K (NCE with Z = 1: three)."
         ),
         rows=rows,
         panels=[panel],

@@ -35,7 +35,7 @@ def _study(lab: Lab, samples: int) -> Finding:
         ),
         setting=(
             f"The runs of fig2a with K = {samples}: settings chosen on validation text, "
-            f"mean of {len(small.size(lab).seeds)} seeds."
+            f"{small.size(lab)}."
         ),
         rows=rows,
         panels=[Panel("epoch", "validation perplexity", curves, y_log=True)],

@@ -36,17 +36,13 @@ def study(lab: Lab) -> Finding:
         Curve(NAMES[copies], alphas, [row["test"] for row in rows if row["copies"] == copies])
         for copies, alphas in ALPHAS.items()
     ]
-    samples = trials[0].config.loss.samples
     return Finding(
         title="Perplexity against α",
         claim=(
             "α matters much: uniform (0) and unigram (1) proposals are often worse than what lies "
             "between; with 64,000 words, 256 units and 500 samples 0.4 is best."
         ),
-        setting=(
-            f"{corpus.words:,} words, V = {corpus.vocab_size:,}, {hidden} hidden units, "
-            f"K = {samples}, {trials[0].config.run.epochs} epochs, one seed."
-        ),
+        setting=f"{large.describe(corpus, trials[0].config)}, {hidden} hidden units.",
         rows=rows,
         panels=[Panel("α", "test perplexity", curves, x_ticks=ALPHAS["remove"])],
     )

@@ -42,10 +42,7 @@ def study(lab: Lab) -> Finding:
     return Finding(
         title="Discriminative against maximum-likelihood training",
         claim="discriminative training is 1 to 3 points better (512 units, two values of α).",
-        setting=(
-            f"{corpus.words:,} words, V = {corpus.vocab_size:,}, {hidden} hidden units, "
-            f"K = {trials[0].config.loss.samples}, {trials[0].config.run.epochs} epochs, one seed."
-        ),
+        setting=f"{large.describe(corpus, trials[0].config)}, {hidden} hidden units.",
         rows=rows,
         panels=[Panel("test perplexity", "", bars=Bars(names, [row["test"] for row in rows]))],
     )

@@ -29,6 +29,15 @@ class Finding:
     """The picture."""
 
 
+def counted(number: int, thing: str) -> str:
+    """A number of things, in words.
+
+    >>> counted(1, "epoch"), counted(3, "epoch")
+    ('1 epoch', '3 epochs')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def write_finding(finding: Finding, name: str, command: str, out: Path) -> list[Path]:
     """Writes NAME.svg, NAME.md and NAME.json into ``out``; gives their paths."""
     make_folder(out)

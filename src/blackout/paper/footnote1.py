@@ -44,10 +44,7 @@ def study(lab: Lab) -> Finding:
     return Finding(
         title="The target's weight in the softmax",
         claim="setting q = 1 for the target hurts the accuracy significantly.",
-        setting=(
-            f"The small data set, BlackOut, α {ALPHA}, {small.size(lab).epochs} epochs, "
-            f"mean of {len(small.size(lab).seeds)} seeds."
-        ),
+        setting=f"The small data set, BlackOut, α {ALPHA}, {small.size(lab)}.",
         rows=rows,
         panels=[Panel("test perplexity", "", bars=bars, x_log=True)],
     )

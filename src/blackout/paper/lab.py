@@ -55,11 +55,10 @@ class Lab:
         workers: int = 0,
         hidden: Sequence[int] = (),
         epochs: int | None = None,
-        say: Callable[[str], None] | None = None,
     ) -> None:
         self.out, self.data, self.quick = out, data, quick
         self.hidden, self.epochs = tuple(hidden), epochs
-        self.trials = Trials(out / "cache", workers=workers, say=say)
+        self.trials = Trials(out / "cache", workers=workers)
 
     # ------------------------------------------------------------------ texts
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from blackout.config import Config, TextConfig
+from blackout.paper.finding import counted
 from blackout.paper.lab import Corpus, Lab
 
 CORPUS = "enwiki"
@@ -26,6 +27,14 @@ def full(lab: Lab) -> Corpus:
 
 def epochs(lab: Lab, usual: int) -> int:
     return 1 if lab.quick else lab.epochs or usual
+
+
+def describe(corpus: Corpus, config: Config) -> str:
+    """The size of a run, in words."""
+    return (
+        f"{corpus.words:,} words, V = {corpus.vocab_size:,}, K = {config.loss.samples:,}, "
+        f"{counted(config.run.epochs, 'epoch')}, one seed"
+    )
 
 
 def config(lab: Lab, hidden: int, usual_epochs: int, **loss: Any) -> Config:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from blackout.train.plots import figure_style
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _INK, _GRID = "#222222", "#dddddd"
@@ -74,18 +76,8 @@ def draw_panels(panels: Sequence[Panel], name: str) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    style: dict[Any, Any] = {
-        "svg.fonttype": "path",  # the same letters on every machine
-        "svg.hashsalt": name,
-        "font.size": 9.5,
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _GRID,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-    }
+    style = figure_style(name, _INK, _GRID)
+    style["svg.fonttype"] = "path"  # the same letters on every machine
     with matplotlib.rc_context(style):
         height = max([3.2, *(0.9 + 0.27 * len(p.bars.names) for p in panels if p.bars)])
         figure = Figure(figsize=(5.6 if len(panels) == 1 else 4.4 * len(panels), height))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from blackout.config import Config, TextConfig
+from blackout.paper.finding import counted
 from blackout.paper.lab import Corpus, Lab, mean_and_spread
 from blackout.train.trials import Outcome, Trial
 
@@ -43,6 +44,9 @@ class Size:
     epochs: int = 50
     stride: int = 1
     """Every how many candidates one is tried."""
+
+    def __str__(self) -> str:
+        return f"{counted(self.epochs, 'epoch')}, mean of {counted(len(self.seeds), 'seed')}"
 
 
 def size(lab: Lab) -> Size:

@@ -58,11 +58,10 @@ def study(lab: Lab) -> Finding:
             "256, 512 … 4096 units 59.0, 55.1, 51.5 … 42.0: larger is better, and mixing helps."
         ),
         setting=(
-            f"{corpus.words:,} words, the network over {corpus.vocab_size:,}, the 5-gram "
-            f"(interpolated modified Kneser-Ney) over all words; α 0.4, "
-            f"K = {trials[0].config.loss.samples}, {trials[0].config.run.epochs} epochs; weights "
-            "by EM on validation text. “All words”: the network's <unk> spread over the words it "
-            "does not have, so that the three are about the same words."
+            f"{large.describe(corpus, trials[0].config)}, α 0.4; the 5-gram (interpolated modified "
+            "Kneser-Ney) over all words; weights by EM on validation text. “All words”: the "
+            "network's <unk> spread over the words it does not have, so that the three are about "
+            "the same words."
         ),
         rows=rows,
         panels=[panel],

@@ -45,10 +45,7 @@ def study(lab: Lab) -> Finding:
             "one machine trains a million words: 78.4 with 1,024 units, 68.3 with 2,048 in 175 "
             "hours, with 2,000 samples (0.2 %) and α = 0.1; NCE converged too slowly to report."
         ),
-        setting=(
-            f"{corpus.words:,} words, all {corpus.vocab_size:,} different ones in the vocabulary, "
-            f"K = {samples}, α {ALPHA:g}, {trials[0].config.run.epochs} epochs, one seed."
-        ),
+        setting=f"{large.describe(corpus, trials[0].config)}, α {ALPHA:g}; no word is left out.",
         rows=rows,
         panels=[Panel("test perplexity", "", bars=Bars(names, [row["test"] for row in rows]))],
     )

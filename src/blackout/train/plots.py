@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Plot", "Series", "draw"]
+__all__ = ["Plot", "Series", "draw", "figure_style"]
 
 SERIES_COLOURS = 6  # of the page's style; more series begin again with dashes
 _INK, _GRID = "#010203", "#040506"  # stand for the variables while matplotlib draws
@@ -64,19 +64,9 @@ def draw(plot: Plot, name: str, width: float = 4.6, height: float = 2.9) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    style: dict[Any, Any] = {
+    style = figure_style(name, _INK, _GRID) | {
         "svg.fonttype": "none",
-        "svg.hashsalt": name,
-        "font.size": 9.5,
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _GRID,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        # a word of the user's may hold a dollar sign
-        "text.parse_math": False,
+        "text.parse_math": False,  # a word of the user's may hold a dollar sign
     }
     with matplotlib.rc_context(style), warnings.catch_warnings():
         # letters that matplotlib's font lacks are no fault: the reader's browser draws the words
@@ -86,6 +76,18 @@ def draw(plot: Plot, name: str, width: float = 4.6, height: float = 2.9) -> str:
         stream = io.StringIO()
         FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None})
     return _for_page(stream.getvalue(), name, plot)
+
+
+def figure_style(name: str, ink: str, grid: str) -> dict[Any, Any]:
+    """What all our pictures look like, for matplotlib; ``name`` makes an SVG's ids its own."""
+    inked = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
+    return dict.fromkeys(inked, ink) | {
+        "svg.hashsalt": name,
+        "font.size": 9.5,
+        "axes.edgecolor": grid,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
 
 
 def _draw_axes(axes: Any, plot: Plot) -> None:
