@@ -90,11 +90,11 @@ def test_a_checkpoint_to_resume_from(lab, run, tmp_path):
     for data in list(damages(whole).values())[::12]:
         path.write_bytes(data)
         with pytest.raises(UserError, match=rf"{path}: .*damaged.*; put back a copy of it, or"):
-            lab.train(out, resume=True, epochs=2, lr=0.001)
+            lab.train(out, resume=True, epochs=2, lr=0.004)
         assert path.read_bytes() == data
         assert {p: p.read_bytes() for p in others} == others
     path.write_bytes(whole)
-    lab.train(out, resume=True, epochs=2, lr=0.001)
+    lab.train(out, resume=True, epochs=2, lr=0.004)
 
 
 def test_the_hint_helps(lab, run, tmp_path):

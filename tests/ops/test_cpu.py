@@ -57,8 +57,9 @@ def rows_summed(gradients, vocab: int) -> Tensor:
 @pytest.mark.parametrize(("vocab", "size", "k", "words"), SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("storage", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("target_weight", ["proposal", "one"])
-@pytest.mark.parametrize("keep_copies", [False, True])
+@pytest.mark.parametrize(
+    ("target_weight", "keep_copies"), [("proposal", True), ("proposal", False), ("one", False)]
+)
 def test_the_output_layer_equals_the_reference(
     objective, vocab, size, k, words, dtype, storage, target_weight, keep_copies, threads
 ):

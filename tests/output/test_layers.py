@@ -359,7 +359,7 @@ def test_in_place_of_pytorch_s_adaptive_softmax(kind):
     if kind == "adaptive":
         layer = torch.nn.AdaptiveLogSoftmaxWithLoss(H, V, cutoffs=[8], div_value=1.0)
     else:
-        layer = KINDS[kind](**({} if kind == "full" else {"sparse": False}))
+        layer = KINDS[kind](**({} if kind == "full" else {"sparse": False, "alpha": 0.4}))
     body = torch.nn.Embedding(V, H)
     optimizer = torch.optim.Adam([*body.parameters(), *layer.parameters()], lr=0.05)
     classes = torch.arange(V).repeat(4)

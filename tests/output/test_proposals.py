@@ -127,7 +127,7 @@ def test_the_model_s_proposal_is_the_root_mean_square_of_its_probabilities():
     torch.nn.init.normal_(layer.bias, generator=torch.Generator().manual_seed(1))
     hidden = torch.randn(50, H, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     everything, none = torch.arange(V)[None], Groups(torch.zeros(1, 1))
-    q = Proposal(COUNTS, 0.4).log_q.exp()
+    q = Proposal(COUNTS, 1.0).log_q.exp()
     torch.testing.assert_close(layer.proposal.log_density(everything, none)[0].exp(), q)
     layer.adapt_proposal(hidden)
     p = layer.log_prob(hidden).exp().square().mean(0).sqrt().detach()

@@ -168,7 +168,7 @@ def test_what_belongs_to_another_run_is_refused(lab, tmp_path):
         "hidden": (8, 9),
         "seed": (1, 2),
         "samples": (5, 6),
-        "alpha": (0.4, 0.5),
+        "alpha": (1.0, 0.5),
         "lr": (0.02, 0.5),
         "cell": ("sigmoid", "tanh"),
         "loss": ("blackout", "full"),

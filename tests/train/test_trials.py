@@ -95,7 +95,7 @@ def test_the_key_is_what_decides_the_result(lab, trial, tmp_path):
         return job.key, job.run_key
 
     base = keys(trial())
-    same = ({"threads": 7}, {"device": "auto"}, {"checkpoint_minutes": 1.0}, {"alpha": 0.4})
+    same = ({"threads": 7}, {"device": "auto"}, {"checkpoint_minutes": 1.0}, {"alpha": 1.0})
     assert {keys(trial(**settings)) for settings in same} == {base}
     whole_number = trial(alpha=0.0)
     loss = replace(whole_number.config.loss, alpha=0)
