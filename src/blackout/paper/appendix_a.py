@@ -88,4 +88,6 @@ def _bound(values: Floats) -> float:
 
 
 def _curve(label: str, rows: list[dict[str, Any]], mean: str, bound: str) -> Curve:
-    return Curve(label, TARGETS, [row[mean] for row in rows], [row[bound] for row in rows])
+    low = [row[mean] - row[bound] for row in rows]
+    high = [row[mean] + row[bound] for row in rows]
+    return Curve(label, TARGETS, [row[mean] for row in rows], low, high)

@@ -6,7 +6,7 @@ from typing import Any
 
 from blackout.paper import small
 from blackout.paper.finding import Finding
-from blackout.paper.lab import Lab, mean_and_spread
+from blackout.paper.lab import Lab
 from blackout.paper.picture import Curve, Panel
 
 
@@ -43,12 +43,9 @@ def _study(lab: Lab, samples: int) -> Finding:
 
 
 def _curve(label: str, cell: small.Cell) -> Curve:
-    by_epoch = list(
-        zip(*([e.valid_perplexity for e in o.curve] for o in cell.outcomes), strict=True)
-    )
-    points = [mean_and_spread(values) for values in by_epoch]
-    epochs = range(1, len(points) + 1)
-    return Curve(label, list(epochs), [m for m, _ in points], [s for _, s in points])
+    by_run = [[epoch.valid_perplexity for epoch in outcome.curve] for outcome in cell.outcomes]
+    by_epoch = list(zip(*by_run, strict=True))
+    return Curve.of_runs(label, list(range(1, len(by_epoch) + 1)), by_epoch)
 
 
 def _milestones(curve: Curve) -> dict[str, Any]:

@@ -39,15 +39,15 @@ def _half(lab: Lab, text: TextConfig) -> tuple[list[dict[str, Any]], Panel]:
         _row(corpus.vocab_size, method, k, cell)
         for (method, k), cell in [*cells.items(), (("exact softmax", None), exact)]
     ]
-    curves = []
-    for method in small.TUNED:
-        means = [cells[method, k].mean("train") for k in samples]
-        curves.append(Curve(method, samples, [m for m, _ in means], [s for _, s in means]))
+    curves = [
+        Curve.of_runs(method, samples, [cells[method, k].perplexities("train") for k in samples])
+        for method in small.TUNED
+    ]
     panel = Panel(
         "K, samples (logarithmic)",
         "training perplexity",
         curves,
-        [Level("exact softmax", *exact.mean("train"))],
+        [Level("exact softmax", exact.mean("train")[0])],
         title=f"{corpus.vocab_size:,} words",
         x_log=True,
         y_log=True,

@@ -8,6 +8,7 @@ kind of colour vision can tell apart; every curve has a marker of its own beside
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ _INK, _GRID = "#222222", "#dddddd"
 
 @dataclass(frozen=True)
 class Curve:
-    """Points joined by a line; ``spread`` is drawn as a band of that much above and below.
+    """Points joined by a line, in a band from ``low`` to ``high`` where these are given.
 
     ``expected``: a broken line without marks, in the colour of the curve with that place.
     """
@@ -29,8 +30,19 @@ class Curve:
     label: str
     x: Sequence[float]
     y: Sequence[float]
-    spread: Sequence[float] = ()
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
     expected: int | None = None
+
+    @classmethod
+    def of_runs(cls, label: str, x: Sequence[float], runs: Sequence[Sequence[float]]) -> Curve:
+        """The means of several runs at each point, in a band from the least to the largest.
+
+        >>> Curve.of_runs("a", [1, 2], [[3.0, 5.0], [4.0, 4.0]]).y
+        [4.0, 4.0]
+        """
+        means = [math.fsum(values) / len(values) for values in runs]
+        return cls(label, x, means, [min(values) for values in runs], [max(v) for v in runs])
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,6 @@ class Level:
 
     label: str
     y: float
-    spread: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,10 +110,6 @@ def _draw(axes: Any, panel: Panel) -> None:
     for i, level in enumerate(panel.levels):
         colour, dash = ("#000000", "#777777")[i % 2], ((0, (5, 2)), (0, (1, 1.5)))[i % 2]
         axes.axhline(level.y, color=colour, linestyle=dash, linewidth=1.3, label=level.label)
-        if level.spread:
-            axes.axhspan(
-                level.y - level.spread, level.y + level.spread, color=colour, alpha=0.1, linewidth=0
-            )
     _scale(axes, panel)
     axes.grid(axis="x" if panel.bars else "y", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -122,10 +129,8 @@ def _draw_curve(axes: Any, curve: Curve, colour: str, marker: str) -> None:
     size = 4.5 if len(curve.x) <= 20 else 0
     line = {"color": colour, "linewidth": 1.6, "marker": marker, "markersize": size}
     axes.plot(curve.x, curve.y, label=curve.label, **line)
-    if curve.spread and any(curve.spread):
-        low = [y - s for y, s in zip(curve.y, curve.spread, strict=True)]
-        high = [y + s for y, s in zip(curve.y, curve.spread, strict=True)]
-        axes.fill_between(curve.x, low, high, color=colour, alpha=0.18, linewidth=0)
+    if curve.low:
+        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
 
 
 def _draw_bars(axes: Any, bars: Bars) -> None:

@@ -89,10 +89,18 @@ class Cell:
     config: Config
     outcomes: Sequence[Outcome]
 
-    def mean(self, part: str, without_unk: bool = False) -> tuple[float, float]:
-        """Mean and spread over the seeds of the perplexity on "train" or "test"."""
-        name = "perplexity_without_unk" if without_unk else "perplexity"
-        return mean_and_spread([getattr(o.perplexity[part], name) for o in self.outcomes])
+    def perplexities(self, part: str) -> list[float]:
+        """On "train" or "test", for each seed."""
+        return [outcome.perplexity[part].perplexity for outcome in self.outcomes]
+
+    def mean(self, part: str) -> tuple[float, float]:
+        """Mean and spread of these."""
+        return mean_and_spread(self.perplexities(part))
+
+    def mean_without_unk(self, part: str) -> float:
+        return mean_and_spread([o.perplexity[part].perplexity_without_unk for o in self.outcomes])[
+            0
+        ]
 
     def valid(self) -> tuple[float, float]:
         return mean_and_spread([o.valid_perplexity for o in self.outcomes])
