@@ -156,7 +156,12 @@ def _scale(axes: Any, panel: Panel) -> None:
         axes.xaxis.set_major_formatter(plain)
     if panel.y_log:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 1.5, 2, 3, 5, 7), numticks=10))
+        low, high = axes.get_ylim()
+        if high < 3 * low:  # too short for powers of ten
+            axes.yaxis.set_major_locator(MaxNLocator(6))
+        else:
+            marks = (1, 1.5, 2, 3, 5, 7) if high < 30 * low else (1,)
+            axes.yaxis.set_major_locator(LogLocator(10, subs=marks, numticks=10))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(plain)
     elif panel.bars is None:
