@@ -48,7 +48,11 @@ def measure(method: str, vocab_size: int, seconds: float, threads: int) -> dict[
     config = Config.from_dict(
         {
             "model": {"hidden": 256, "context": "stream"},
-            "loss": {"samples": 500, "loss": "full" if method == "full" else "blackout"},
+            "loss": {
+                "samples": 500,
+                "alpha": 0.4,
+                "loss": "full" if method == "full" else "blackout",
+            },
             "run": {
                 "precision": "bf16" if method == "bf16" else "fp32",
                 "batch": 16 if method == "full" else 128,
