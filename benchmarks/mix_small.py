@@ -16,7 +16,8 @@ from pathlib import Path
 from blackout.cli.main import main
 
 NETWORK = (
-    "--min-count 2 --hidden 16 --loss blackout --samples 50 --alpha 0.3 --collisions remove --batch 8 --bptt 15 "
+    "--min-count 2 --hidden 16 --loss blackout --samples 50 --alpha 0.3 "
+    "--collisions remove --batch 8 --bptt 15 "
     "--lr 0.01 --lr-decay 0.999 --beta 0.999 --damping 1e-6 --clip 1 --epochs 50 --device cpu"
 )
 

@@ -7,6 +7,7 @@ miniature on text that ships with Python, to see that it works.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -106,7 +107,7 @@ class Lab:
     def remember(self, about: Any, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What ``compute`` gives, done once for the same ``about`` (of plain values)."""
         path = self.out / "cache" / "other" / f"{_short_hash(about)}.json"
-        if path.is_file():
+        with contextlib.suppress(FileNotFoundError, ValueError):  # damaged: done again
             known: dict[str, Any] = json.loads(path.read_text())
             return known
         values = compute()
