@@ -51,7 +51,8 @@ def study(lab: Lab) -> Finding:
                 "words/s": mean_and_spread([o.words_per_second for o in cell.outcomes])[0],
             }
         )
-    bars = Bars(keys, [row["test"] for row in rows], [row["±"] for row in rows])
+    of_cells = [row for row in rows if row["variant"].endswith(" cell")]
+    of_losses = [row for row in rows if row not in of_cells]
     return Finding(
         title="Beyond the paper",
         claim="nothing: these are the questions it leaves open.",
@@ -60,5 +61,11 @@ def study(lab: Lab) -> Finding:
             f"in fig2a, {small.size(lab)}; words a second of one core."
         ),
         rows=rows,
-        panels=[Panel("test perplexity", "", bars=bars)],
+        panels=[_panel(of_losses), _panel([rows[0], *of_cells])],
     )
+
+
+def _panel(rows: list[dict[str, Any]]) -> Panel:
+    names = [row["variant"] for row in rows]
+    bars = Bars(names, [row["test"] for row in rows], [row["±"] for row in rows])
+    return Panel("test perplexity", "", bars=bars)

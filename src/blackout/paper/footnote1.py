@@ -46,5 +46,5 @@ def study(lab: Lab) -> Finding:
         claim="setting q = 1 for the target hurts the accuracy significantly.",
         setting=f"The small data set, BlackOut, α {ALPHA}, {small.size(lab)}.",
         rows=rows,
-        panels=[Panel("test perplexity", "", bars=bars, x_log=True)],
+        panels=[Panel("test perplexity", "", bars=bars)],
     )
