@@ -24,7 +24,7 @@ EXACT_BATCH = 8
 def study(lab: Lab) -> Finding:
     vocabularies = (1_000, 4_000) if lab.quick else VOCABULARIES
     samples = (20, 100) if lab.quick else SAMPLES
-    duration = 0.3 if lab.quick else 4.0
+    duration = 0.3 if lab.quick else 2.0
     threads = set_threads(0)
     rows: list[dict[str, Any]] = []
     for size in vocabularies:
