@@ -57,15 +57,16 @@ def _study(
         Curve.of_runs(method, samples, [cells[method, k].perplexities("test") for k in samples])
         for method in methods
     ]
-    panels = [_panel(curves, exact)]
+    panels, fewer = [_panel(curves, exact)], ""
     if len(methods) > len(small.TUNED):  # who is far off hides how near the others are
+        fewer = " (NCE with Z = 1: three)"
         panels.append(_panel([curve for curve in curves if curve.label in small.TUNED], exact))
     return Finding(
         title=f"Perplexity against K, {corpus.vocab_size:,} words",
         claim=claim,
         setting=(
             f"16 hidden units, {small.size(lab)}, ± half their range; α, and Z for NCE, chosen on "
-            "validation text from six candidates for each method and K (NCE with Z = 1: three)."
+            f"validation text from six candidates for each method and K{fewer}."
         ),
         rows=rows,
         panels=panels,
