@@ -11,7 +11,7 @@ from blackout.output.sampled_layer import Collisions, SampledOutputLayer, Target
 class Sampled(SampledOutputLayer):
     """J = log p_i, p the softmax of u - log Q over target and samples.
 
-    ``target_weight="one"`` leaves the target's own u as it is, without the correction;
+    ``target_weight="one"`` sets q_i = 1 for the target instead of 1 / Q_i (paper, footnote 1);
     ``collisions="remove"`` takes copies of the target out of its samples, as the paper does.
     """
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from blackout.paper import small
 from blackout.paper.finding import Finding
-from blackout.paper.lab import Lab, mean_and_spread
-from blackout.paper.picture import Bars, Panel
+from blackout.paper.lab import Lab
+from blackout.paper.picture import perplexity_panel
 
 SAMPLES = 10
 DECAYS: dict[str, dict[str, Any]] = {
@@ -36,19 +36,15 @@ def study(lab: Lab) -> Finding:
     rows: list[dict[str, Any]] = []
     names = []
     for (damping, decay), cell in zip(settings, small.repeat(lab, trials), strict=True):
-        test, spread = cell.mean("test")
         rows.append(
             {
                 "damping": damping.removeprefix("λ "),
                 "decay": decay,
-                "valid": cell.valid()[0],
-                "test": test,
-                "±": spread,
-                "words/s": mean_and_spread([o.words_per_second for o in cell.outcomes])[0],
+                **cell.figures(),
+                "words/s": cell.words_per_second,
             }
         )
         names.append(f"{damping}, {decay}")
-    bars = Bars(names, [row["test"] for row in rows], [row["±"] for row in rows])
     return Finding(
         title="How second moments age",
         claim=(
@@ -60,5 +56,5 @@ def study(lab: Lab) -> Finding:
             "of one core."
         ),
         rows=rows,
-        panels=[Panel("test perplexity", "", bars=bars)],
+        panels=[perplexity_panel(names, rows)],
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 from blackout.paper import small
 from blackout.paper.finding import Finding
-from blackout.paper.lab import Lab, mean_and_spread
-from blackout.paper.picture import Bars, Panel
+from blackout.paper.lab import Lab
+from blackout.paper.picture import perplexity_panel
 
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "BlackOut with our defaults": {},
@@ -39,18 +39,10 @@ def study(lab: Lab) -> Finding:
         )
         for name in keys
     ]
-    rows: list[dict[str, Any]] = []
-    for name, cell in zip(keys, small.repeat(lab, trials), strict=True):
-        test, spread = cell.mean("test")
-        rows.append(
-            {
-                "variant": name,
-                "valid": cell.valid()[0],
-                "test": test,
-                "±": spread,
-                "words/s": mean_and_spread([o.words_per_second for o in cell.outcomes])[0],
-            }
-        )
+    rows: list[dict[str, Any]] = [
+        {"variant": name, **cell.figures(), "words/s": cell.words_per_second}
+        for name, cell in zip(keys, small.repeat(lab, trials), strict=True)
+    ]
     of_cells = [row for row in rows if row["variant"].endswith(" cell")]
     of_losses = [row for row in rows if row not in of_cells]
     return Finding(
@@ -61,11 +53,8 @@ def study(lab: Lab) -> Finding:
             f"in fig2a, {small.size(lab)}; words a second of one core."
         ),
         rows=rows,
-        panels=[_panel(of_losses), _panel([rows[0], *of_cells])],
+        panels=[
+            perplexity_panel([row["variant"] for row in shown], shown)
+            for shown in (of_losses, [rows[0], *of_cells])
+        ],
     )
-
-
-def _panel(rows: list[dict[str, Any]]) -> Panel:
-    names = [row["variant"] for row in rows]
-    bars = Bars(names, [row["test"] for row in rows], [row["±"] for row in rows])
-    return Panel("test perplexity", "", bars=bars)

@@ -87,14 +87,11 @@ def _panel(curves: Sequence[Curve], exact: small.Cell) -> Panel:
 
 
 def _row(method: str, k: int | None, cell: small.Cell, authors: str | None) -> dict[str, Any]:
-    test, spread = cell.mean("test")
     return {
         "method": method,
         "K": k,
         "chosen": cell.chosen,
-        "valid": cell.valid()[0],
-        "test": test,
-        "±": spread,
+        **cell.figures(),
         "without <unk>": cell.mean_without_unk("test"),
         "authors' program": authors,
     }

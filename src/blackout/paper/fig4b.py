@@ -7,7 +7,7 @@ from typing import Any
 from blackout.paper import large
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Bars, Panel
+from blackout.paper.picture import perplexity_panel
 from blackout.train.trials import Trial
 
 # α, and whether copies of the target are taken out of its samples or kept
@@ -44,5 +44,5 @@ def study(lab: Lab) -> Finding:
         claim="discriminative training is 1 to 3 points better (512 units, two values of α).",
         setting=f"{large.describe(corpus, trials[0].config)}, {hidden} hidden units.",
         rows=rows,
-        panels=[Panel("test perplexity", "", bars=Bars(names, [row["test"] for row in rows]))],
+        panels=[perplexity_panel(names, rows)],
     )

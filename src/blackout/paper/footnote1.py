@@ -7,7 +7,7 @@ from typing import Any
 from blackout.paper import small
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Bars, Panel
+from blackout.paper.picture import perplexity_panel
 
 ALPHA = 0.4
 
@@ -28,23 +28,13 @@ def study(lab: Lab) -> Finding:
     rows: list[dict[str, Any]] = []
     names = []
     for (k, weight), cell in zip(settings, small.repeat(lab, trials), strict=True):
-        test, spread = cell.mean("test")
         shown = "1 / Q" if weight == "proposal" else "1"
-        rows.append(
-            {
-                "K": k,
-                "q of the target": shown,
-                "valid": cell.valid()[0],
-                "test": test,
-                "±": spread,
-            }
-        )
+        rows.append({"K": k, "q of the target": shown, **cell.figures()})
         names.append(f"K {k}, q = {shown}")
-    bars = Bars(names, [row["test"] for row in rows], [row["±"] for row in rows])
     return Finding(
         title="The target's weight in the softmax",
         claim="setting q = 1 for the target hurts the accuracy significantly.",
         setting=f"The small data set, BlackOut, α {ALPHA}, {small.size(lab)}.",
         rows=rows,
-        panels=[Panel("test perplexity", "", bars=bars)],
+        panels=[perplexity_panel(names, rows)],
     )

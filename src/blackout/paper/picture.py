@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,7 @@ class Bars:
 
     names: Sequence[str]
     values: Sequence[float]
-    spread: Sequence[float] = ()
+    spread: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,12 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     x_ticks: Sequence[float] = field(default=())
+
+
+def perplexity_panel(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Panel:
+    """A picture of the column "test" of a table, with its "±" where there is one."""
+    spread = [row.get("±", 0.0) for row in rows]
+    return Panel("test perplexity", "", bars=Bars(names, [row["test"] for row in rows], spread))
 
 
 def draw_panels(panels: Sequence[Panel], name: str) -> str:
@@ -135,9 +141,8 @@ def _draw_curve(axes: Any, curve: Curve, colour: str, marker: str) -> None:
 
 def _draw_bars(axes: Any, bars: Bars) -> None:
     places = list(range(len(bars.names)))[::-1]
-    spread = list(bars.spread) if bars.spread else [0.0] * len(places)
     axes.errorbar(
-        bars.values, places, xerr=spread, fmt="o", color=COLOURS[0], markersize=5, capsize=3
+        bars.values, places, xerr=bars.spread, fmt="o", color=COLOURS[0], markersize=5, capsize=3
     )
     axes.set_yticks(places, bars.names)
     axes.set_ylim(-0.6, len(places) - 0.4)

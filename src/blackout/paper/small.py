@@ -102,8 +102,15 @@ class Cell:
             0
         ]
 
-    def valid(self) -> tuple[float, float]:
-        return mean_and_spread([o.valid_perplexity for o in self.outcomes])
+    def figures(self) -> dict[str, float]:
+        """Mean validation and test perplexity over the seeds, and the latter's spread."""
+        valid, _ = mean_and_spread([o.valid_perplexity for o in self.outcomes])
+        test, spread = self.mean("test")
+        return {"valid": valid, "test": test, "±": spread}
+
+    @property
+    def words_per_second(self) -> float:
+        return mean_and_spread([o.words_per_second for o in self.outcomes])[0]
 
     @property
     def chosen(self) -> str:

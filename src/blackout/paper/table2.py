@@ -7,7 +7,7 @@ from typing import Any
 from blackout.paper import large
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Bars, Panel
+from blackout.paper.picture import perplexity_panel
 from blackout.train.trials import Trial
 
 ALPHA = 1.0
@@ -47,5 +47,5 @@ def study(lab: Lab) -> Finding:
         ),
         setting=f"{large.describe(corpus, trials[0].config)}, α {ALPHA:g}; no word is left out.",
         rows=rows,
-        panels=[Panel("test perplexity", "", bars=Bars(names, [row["test"] for row in rows]))],
+        panels=[perplexity_panel(names, rows)],
     )
