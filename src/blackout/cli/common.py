@@ -8,13 +8,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import tyro
 
 from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.plain_json import to_json
+
+if TYPE_CHECKING:
+    from blackout.models.language_model import LanguageModel
 
 T = TypeVar("T")
 
@@ -56,6 +59,27 @@ class Reading:
 
     def config(self) -> TextConfig:
         return TextConfig(**dataclasses.asdict(self))
+
+
+@dataclass
+class Computing:
+    """Which weights of a network, and where they are computed with."""
+
+    last: bool = False
+    """Take the weights of a network's newest checkpoint instead of the best."""
+    threads: int = 0
+    """CPU threads; 0 for all cores."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+
+    def load(self, folder: Path) -> LanguageModel:
+        """The network in a folder, ready to compute."""
+        from blackout.models.saved import load  # PyTorch comes with it
+        from blackout.train.setup import choose_device, set_threads
+
+        set_threads(self.threads)
+        which: Literal["best", "last"] = "last" if self.last else "best"
+        return load(folder, which=which, device=str(choose_device(self.device)))
 
 
 @contextlib.contextmanager

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
-from blackout.cli.common import Output, Reading, open_for_writing, parse
+from blackout.cli.common import Computing, Output, Reading, open_for_writing, parse
 from blackout.errors import UserError
 from blackout.text.corpus import encode_file
 
@@ -26,12 +26,7 @@ class EvalOptions:
     """Text, one sentence a line."""
     probs: Path | None = None
     """Write "word<TAB>log10-probability" for each word to this file."""
-    last: bool = False
-    """Take the weights of the newest checkpoint instead of the best."""
-    threads: int = 0
-    """CPU threads; 0 for all cores."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
+    computing: Computing = field(default_factory=Computing)
     reading: Reading = field(default_factory=Reading)
     output: Output = field(default_factory=Output)
 
@@ -42,8 +37,7 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"{options.model}: no such model folder")
 
     from blackout.evaluate.perplexity import evaluate  # PyTorch comes with it
-    from blackout.models.saved import load, read_description
-    from blackout.train.setup import choose_device, set_threads
+    from blackout.models.saved import read_description
 
     config, vocab = read_description(options.model)
     as_in_training = EvalOptions(
@@ -51,12 +45,11 @@ def main(arguments: Sequence[str]) -> None:
     )
     options = parse(EvalOptions, "eval", arguments, default=as_in_training)
     output = options.output
-    set_threads(options.threads)
-    device = choose_device(options.device)
+    threads = options.computing.threads
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "text.shard"
-        shard = encode_file(options.file, vocab, options.reading.config(), path, options.threads)
-        model = load(options.model, which="last" if options.last else "best", device=str(device))
+        shard = encode_file(options.file, vocab, options.reading.config(), path, threads)
+        model = options.computing.load(options.model)
         with open_for_writing(options.probs) as dump:
             result = evaluate(model, shard, dump=dump)
     output.say(str(result))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from blackout.cli.common import Output, Reading, open_for_writing, parse
+from blackout.cli.common import Computing, Output, Reading, open_for_writing, parse
 from blackout.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,12 +47,7 @@ class MixOptions:
     report: Path | None = None
     """Page with the plot of perplexity against the weight; by default mix.html in the folder of
     the first network."""
-    last: bool = False
-    """Take the weights of a network's newest checkpoint instead of the best."""
-    threads: int = 0
-    """CPU threads; 0 for all cores."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
+    computing: Computing = field(default_factory=Computing)
     reading: Reading = field(default_factory=Reading)
     output: Output = field(default_factory=Output)
 
@@ -98,15 +93,10 @@ def load_components(options: MixOptions) -> tuple[list[Component], Reference | N
     if not options.models:
         return [], None
     from blackout.evaluate.components import NetworkComponent, NGramComponent, choose_reference
-    from blackout.models.saved import load
     from blackout.ngram import NGram
-    from blackout.train.setup import choose_device, set_threads
 
-    set_threads(options.threads)
-    device = str(choose_device(options.device))
-    which: Literal["best", "last"] = "last" if options.last else "best"
     models = [
-        load(path, which=which, device=device) if path.is_dir() else NGram.load(path)
+        options.computing.load(path) if path.is_dir() else NGram.load(path)
         for path in options.models
     ]
     ngrams = [model for model in models if isinstance(model, NGram)]
@@ -138,7 +128,7 @@ def make_part(
         return Part([], dumps)
     shards = folder / name
     shards.mkdir()
-    text = Text(path, shards, reference, options.reading.config(), options.threads)
+    text = Text(path, shards, reference, options.reading.config(), options.computing.threads)
     return Part(components, dumps, text)
 
 

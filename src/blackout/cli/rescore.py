@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from blackout.cli.common import Output, parse
+from blackout.cli.common import Computing, Output, parse
 from blackout.cli.stages import Stages
 from blackout.errors import UserError
 from blackout.evaluate.nbest import NBest
@@ -53,12 +53,7 @@ class RescoreOptions:
     """Write the weights to this file."""
     load_weights: Path | None = None
     """Take the weights from this file; those on the command line come first."""
-    last: bool = False
-    """Take the weights of the newest checkpoint instead of the best."""
-    threads: int = 0
-    """CPU threads; 0 for all cores."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
+    computing: Computing = field(default_factory=Computing)
     output: Output = field(default_factory=Output)
 
 
@@ -109,13 +104,9 @@ def check_options(options: RescoreOptions) -> None:
 def _score(options: RescoreOptions, nbest: NBest) -> tuple[ScoredLists, float]:
     """The scores, and the seconds they took without the loading of the models."""
     from blackout.evaluate.rescore import score_lists  # PyTorch comes with it
-    from blackout.models.saved import load
     from blackout.ngram import NGram
-    from blackout.train.setup import choose_device, set_threads
 
-    set_threads(options.threads)
-    device = choose_device(options.device)
-    model = load(options.model, which="last" if options.last else "best", device=str(device))
+    model = options.computing.load(options.model)
     ngram = None if options.ngram is None else NGram.load(options.ngram)
     started = time.perf_counter()
     with Stages() as stages:
