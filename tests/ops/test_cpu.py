@@ -5,15 +5,11 @@ in bfloat16 are compared with the reference's own in bfloat16, whose error has t
 """
 
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from blackout import _native
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.models import build_model
@@ -33,17 +29,6 @@ SHAPES = [
     (90, 64, 123, 16),
 ]
 TOLERANCE = {torch.float32: (2e-5, 2e-6), torch.bfloat16: (3e-2, 3e-2)}
-
-
-FORCED = "BLACKOUT_ISA" in os.environ  # one of the runs that the last tests start
-
-
-@pytest.fixture(params=[1] if FORCED else [1, 2])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
 
 
 def rows_summed(gradients, vocab: int) -> Tensor:
@@ -241,88 +226,6 @@ def test_recurrence_and_its_gradients(cell, keep, steps, streams, size, threads)
         torch.testing.assert_close(got.double(), want, rtol=4e-2, atol=2e-2 * scale)
 
 
-def row_gradient(vocab: int, size: int, n: int, generator: torch.Generator) -> Tensor:
-    rows = (torch.rand(n, generator=generator) ** 4 * vocab).long()
-    values = torch.randn(n, size, generator=generator)
-    return torch.sparse_coo_tensor(rows[None], values, (vocab, size), check_invariants=True)
-
-
-@pytest.mark.parametrize("decay", ["exact", "paper", "none", "dense"])
-@pytest.mark.parametrize("inside", [True, False])
-@pytest.mark.parametrize("second_moment", ["full", "row"])
-@pytest.mark.parametrize(("size", "clip"), [(1, 0.0), (252, 1.0)])
-def test_rmsprop_equals_the_reference(decay, inside, second_moment, size, clip, threads):
-    rate = torch.linspace(0.9, 0.01, 200, dtype=torch.float64)
-
-    def run(impl: str) -> list[Tensor]:
-        generator = torch.Generator().manual_seed(5)
-        table = nn.Parameter(torch.ones(200, size))
-        matrix = nn.Parameter(torch.ones(3, size))
-        optimizer = RMSProp(
-            [{"params": [table, matrix], "update_rate": rate}],
-            lr=0.01,
-            beta=0.97,
-            damping=1e-4,
-            damping_inside=inside,
-            decay=decay,
-            second_moment=second_moment,
-            clip=clip,
-            impl=impl,
-        )
-        for _ in range(12):
-            table.grad = row_gradient(200, size, 150, generator)
-            matrix.grad = torch.randn(3, size, generator=generator)
-            optimizer.step()
-        state = optimizer.state[table]
-        norm = torch.tensor(optimizer.last_norm)
-        return [table.detach(), matrix.detach(), state["moment"], state["touched"].double(), norm]
-
-    for got, want in zip(run("native"), run("reference"), strict=True):
-        torch.testing.assert_close(got, want, rtol=2e-4, atol=2e-5)
-
-
-def test_a_row_moment_is_the_mean_over_the_row():
-    table = nn.Parameter(torch.zeros(4, 2))
-    table.grad = torch.sparse_coo_tensor([[2]], [[3.0, 1.0]], (4, 2), check_invariants=True)
-    optimizer = RMSProp([table], lr=1.0, beta=0.5, damping=0.0, second_moment="row")
-    optimizer.step()
-    moment = optimizer.state[table]["moment"]
-    assert moment.shape == (4, 1)
-    assert float(moment[2]) == pytest.approx(0.5 * (9 + 1) / 2)
-    torch.testing.assert_close(table.detach()[2], -torch.tensor([3.0, 1.0]) / 2.5**0.5)
-
-
-def test_bfloat16_rounding_is_the_references_and_right_in_the_mean(threads):
-    generator = torch.Generator().manual_seed(0)
-    for size in (1, 6, 64):
-        weight = torch.full((300, size), 1.0).bfloat16()
-        ours, theirs = weight.clone(), weight.clone()
-        gradient = row_gradient(300, size, 900, generator)
-        rows, values = gradient._indices()[0], gradient._values()
-        settings = (0.5, 0.9, 1e-3, 0.9, 1e-6, True)
-        for module, table in ((cpu, ours), (reference, theirs)):
-            moment = torch.zeros(300, size)
-            collected = module.collect_rows(rows, values, 300)
-            module.rmsprop_rows(table, moment, collected, *settings, rounding=12345)
-        assert not torch.equal(ours, weight)
-        # a float32 sum that differs in its last bit may fall on the other side of a draw
-        assert float((ours != theirs).double().mean()) < 1e-3
-    exact = torch.full((1, 1), 1.0 + 2.0**-10)  # an eighth of the way from 1 to the next bfloat16
-    draws = [float(reference.rounded(exact, torch.tensor([0]), key)) for key in range(4000)]
-    assert set(draws) == {1.0, 1.0 + 2.0**-7}
-    assert sum(draws) / len(draws) == pytest.approx(float(exact), abs=4 * 2**-7 * 0.33 / 4000**0.5)
-
-
-def test_sum_duplicates(threads):
-    generator = torch.Generator().manual_seed(0)
-    for n in (0, 1, 500):
-        gradient = row_gradient(70, 9, n, generator)
-        got = cpu.sum_duplicates(gradient._indices()[0], gradient._values())
-        want = reference.sum_duplicates(gradient._indices()[0], gradient._values().double())
-        assert torch.equal(got[0], want[0])
-        torch.testing.assert_close(got[1].double(), want[1], rtol=1e-5, atol=1e-5)
-
-
 def test_a_row_outside_the_table_is_refused():
     weight = torch.ones(4, 2)
     for rows in ([4], [-1]):
@@ -450,42 +353,3 @@ def test_simple_layer_takes_its_precision():
     full, _ = layer(inputs, state, None)
     assert not torch.equal(half, full)
     torch.testing.assert_close(half, full, rtol=2e-2, atol=2e-2)
-
-
-def available() -> list[str]:
-    found = ["portable"]
-    for isa in ("avx2", "avx512"):
-        code = "from blackout import _native; print(_native.isa())"
-        done = subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, "BLACKOUT_ISA": isa}, check=False
-        )
-        if done.returncode == 0:
-            found.append(isa)
-    return [isa for isa in found if isa != _native.isa()]
-
-
-@pytest.mark.skipif(FORCED, reason="this is one of the forced runs")
-def test_every_instruction_set_of_this_machine_passes_these_tests():
-    for isa in available():
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-x", "-k", "not training", __file__],
-            env={**os.environ, "BLACKOUT_ISA": isa},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"{isa}: {done.stdout[-3000:]}{done.stderr[-2000:]}"
-
-
-@pytest.mark.skipif(FORCED, reason="this is one of the forced runs")
-def test_an_unknown_instruction_set_is_refused():
-    code = "from blackout import _native; _native.isa()"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "BLACKOUT_ISA": "sse9"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert "sse9" in done.stderr

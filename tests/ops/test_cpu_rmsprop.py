@@ -1,0 +1,90 @@
+"""The native RMSProp against plain PyTorch: every decay and option, rows, bfloat16 rounding."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from blackout.ops import cpu, reference
+from blackout.optim import RMSProp
+
+
+def row_gradient(vocab: int, size: int, n: int, generator: torch.Generator) -> Tensor:
+    rows = (torch.rand(n, generator=generator) ** 4 * vocab).long()
+    values = torch.randn(n, size, generator=generator)
+    return torch.sparse_coo_tensor(rows[None], values, (vocab, size), check_invariants=True)
+
+
+@pytest.mark.parametrize("decay", ["exact", "paper", "none", "dense"])
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("second_moment", ["full", "row"])
+@pytest.mark.parametrize(("size", "clip"), [(1, 0.0), (252, 1.0)])
+def test_rmsprop_equals_the_reference(decay, inside, second_moment, size, clip, threads):
+    rate = torch.linspace(0.9, 0.01, 200, dtype=torch.float64)
+
+    def run(impl: str) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(5)
+        table = nn.Parameter(torch.ones(200, size))
+        matrix = nn.Parameter(torch.ones(3, size))
+        optimizer = RMSProp(
+            [{"params": [table, matrix], "update_rate": rate}],
+            lr=0.01,
+            beta=0.97,
+            damping=1e-4,
+            damping_inside=inside,
+            decay=decay,
+            second_moment=second_moment,
+            clip=clip,
+            impl=impl,
+        )
+        for _ in range(12):
+            table.grad = row_gradient(200, size, 150, generator)
+            matrix.grad = torch.randn(3, size, generator=generator)
+            optimizer.step()
+        state = optimizer.state[table]
+        norm = torch.tensor(optimizer.last_norm)
+        return [table.detach(), matrix.detach(), state["moment"], state["touched"].double(), norm]
+
+    for got, want in zip(run("native"), run("reference"), strict=True):
+        torch.testing.assert_close(got, want, rtol=2e-4, atol=2e-5)
+
+
+def test_a_row_moment_is_the_mean_over_the_row():
+    table = nn.Parameter(torch.zeros(4, 2))
+    table.grad = torch.sparse_coo_tensor([[2]], [[3.0, 1.0]], (4, 2), check_invariants=True)
+    optimizer = RMSProp([table], lr=1.0, beta=0.5, damping=0.0, second_moment="row")
+    optimizer.step()
+    moment = optimizer.state[table]["moment"]
+    assert moment.shape == (4, 1)
+    assert float(moment[2]) == pytest.approx(0.5 * (9 + 1) / 2)
+    torch.testing.assert_close(table.detach()[2], -torch.tensor([3.0, 1.0]) / 2.5**0.5)
+
+
+def test_bfloat16_rounding_is_the_references_and_right_in_the_mean(threads):
+    generator = torch.Generator().manual_seed(0)
+    for size in (1, 6, 64):
+        weight = torch.full((300, size), 1.0).bfloat16()
+        ours, theirs = weight.clone(), weight.clone()
+        gradient = row_gradient(300, size, 900, generator)
+        rows, values = gradient._indices()[0], gradient._values()
+        settings = (0.5, 0.9, 1e-3, 0.9, 1e-6, True)
+        for module, table in ((cpu, ours), (reference, theirs)):
+            moment = torch.zeros(300, size)
+            collected = module.collect_rows(rows, values, 300)
+            module.rmsprop_rows(table, moment, collected, *settings, rounding=12345)
+        assert not torch.equal(ours, weight)
+        # a float32 sum that differs in its last bit may fall on the other side of a draw
+        assert float((ours != theirs).double().mean()) < 1e-3
+    exact = torch.full((1, 1), 1.0 + 2.0**-10)  # an eighth of the way from 1 to the next bfloat16
+    draws = [float(reference.rounded(exact, torch.tensor([0]), key)) for key in range(4000)]
+    assert set(draws) == {1.0, 1.0 + 2.0**-7}
+    assert sum(draws) / len(draws) == pytest.approx(float(exact), abs=4 * 2**-7 * 0.33 / 4000**0.5)
+
+
+def test_sum_duplicates(threads):
+    generator = torch.Generator().manual_seed(0)
+    for n in (0, 1, 500):
+        gradient = row_gradient(70, 9, n, generator)
+        got = cpu.sum_duplicates(gradient._indices()[0], gradient._values())
+        want = reference.sum_duplicates(gradient._indices()[0], gradient._values().double())
+        assert torch.equal(got[0], want[0])
+        torch.testing.assert_close(got[1].double(), want[1], rtol=1e-5, atol=1e-5)
