@@ -14,7 +14,7 @@ import tyro
 
 from blackout.config import TextConfig
 from blackout.errors import UserError
-from blackout.plain_json import to_json
+from blackout.files.plain_json import to_json
 
 if TYPE_CHECKING:
     from blackout.models.language_model import LanguageModel
@@ -75,7 +75,7 @@ class Computing:
     def load(self, folder: Path) -> LanguageModel:
         """The network in a folder, ready to compute."""
         from blackout.models.saved import load  # PyTorch comes with it
-        from blackout.train.setup import choose_device, set_threads
+        from blackout.runtime import choose_device, set_threads
 
         set_threads(self.threads)
         which: Literal["best", "last"] = "last" if self.last else "best"
