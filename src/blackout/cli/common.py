@@ -12,9 +12,11 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import tyro
 
+from blackout import losses
 from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.files.plain_json import to_json
+from blackout.losses import LossName
 
 if TYPE_CHECKING:
     from blackout.models.language_model import LanguageModel
@@ -97,6 +99,27 @@ def open_for_writing(path: Path | None) -> Iterator[IO[str] | None]:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from None
 
 
+_CONSTRUCTORS = tyro.constructors.ConstructorRegistry()
+
+
+@_CONSTRUCTORS.primitive_rule
+def _loss_name(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[str] | None:
+    """A loss is one of those that are registered."""
+    if info.type is not LossName:
+        return None
+    names = tuple(losses.names())
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="{" + ",".join(names) + "}",
+        instance_from_str=lambda given: LossName(given[0]),
+        is_instance=lambda value: isinstance(value, str),
+        str_from_instance=lambda value: [value],
+        choices=names,
+    )
+
+
 def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None = None) -> T:
     """The options of a verb; wrong usage ends the program with status 2."""
     options: Any = tyro.cli(
@@ -105,5 +128,6 @@ def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None =
         args=list(arguments),
         default=default,
         config=(tyro.conf.OmitArgPrefixes,),
+        registry=_CONSTRUCTORS,
     )
     return cast(T, options)

@@ -22,8 +22,9 @@ from blackout.files.atomic import make_folder
 from blackout.files.tensors import load_tensors, read_metadata, save_tensors
 from blackout.models.language_model import LanguageModel
 from blackout.models.saved import MODEL_PREFIX, newest_checkpoint
+from blackout.models.state import State
 from blackout.optim import RMSProp
-from blackout.output.sampled_layer import SampledOutputLayer
+from blackout.tables import tables_of
 
 # A resumed run may differ in these: they do not change what is computed, only how far and where.
 MAY_CHANGE = {"data", "run.epochs", "run.checkpoint_minutes", "run.threads", "run.device"}
@@ -61,7 +62,7 @@ class Checkpoints:
         self.vocab_hash = vocab_hash
 
     def save(
-        self, position: Position, model: LanguageModel, optimizer: RMSProp, state: Tensor
+        self, position: Position, model: LanguageModel, optimizer: RMSProp, state: State
     ) -> Path:
         """Writes a checkpoint, then deletes the older ones."""
         make_folder(self.folder)
@@ -71,9 +72,11 @@ class Checkpoints:
             "position": json.dumps(position.__dict__),
             "config": json.dumps(self.config.to_dict()),
             "vocab_hash": self.vocab_hash,
-            "device": state.device.type,
+            "device": state.layers.device.type,
         }
-        save_tensors(path, _tensors(model, optimizer, state, random_states(state)), metadata)
+        save_tensors(
+            path, _tensors(model, optimizer, state, random_states(state.layers.device)), metadata
+        )
         self._remove_older(path)
         return path
 
@@ -90,7 +93,7 @@ class Checkpoints:
     def exists(self) -> bool:
         return any(self.folder.glob("step-*.safetensors"))
 
-    def restore(self, model: LanguageModel, optimizer: RMSProp, state: Tensor) -> Position:
+    def restore(self, model: LanguageModel, optimizer: RMSProp, state: State) -> Position:
         """Fills model, optimiser, state and random generators from the newest checkpoint."""
         path = newest_checkpoint(self.run_folder)
         try:
@@ -107,7 +110,7 @@ class Checkpoints:
         self._check_same_run(path, saved_config, fields["vocab_hash"])
         for p, sparse in parameter_kinds(model):
             optimizer.init_state(p, sparse)
-        generators = random_states(state)
+        generators = random_states(state.layers.device)
         saved_on_gpu = fields.get("device") == "cuda"
         if saved_on_gpu:
             generators.setdefault("cuda", torch.empty(16, dtype=torch.uint8))
@@ -115,8 +118,8 @@ class Checkpoints:
             generators.pop("cuda", None)
         load_tensors(path, _tensors(model, optimizer, state, generators))
         torch.set_rng_state(generators["cpu"])
-        if saved_on_gpu and state.is_cuda:
-            torch.cuda.set_rng_state(generators["cuda"], state.device)
+        if saved_on_gpu and state.layers.is_cuda:
+            torch.cuda.set_rng_state(generators["cuda"], state.layers.device)
         self._remove_leftovers()
         self._remove_older(path)  # a process killed right after saving did not come to that
         return position
@@ -135,27 +138,25 @@ class Checkpoints:
 
 def parameter_kinds(model: LanguageModel) -> list[tuple[nn.Parameter, bool]]:
     """Each parameter, and whether its gradients are row-sparse."""
-    tables = {id(model.embedding.weight)}
-    if isinstance(model.output, SampledOutputLayer) and model.output.sparse:
-        tables |= {id(model.output.weight), id(model.output.bias)}
-    return [(p, id(p) in tables) for p in model.parameters()]
+    sparse = {id(table.weight) for table in tables_of(model) if table.sparse}
+    return [(p, id(p) in sparse) for p in model.parameters()]
 
 
-def random_states(like: Tensor) -> dict[str, Tensor]:
+def random_states(device: torch.device) -> dict[str, Tensor]:
     """The states of the random generators that dropout draws from."""
     states = {"cpu": torch.get_rng_state()}
-    if like.is_cuda:
-        states["cuda"] = torch.cuda.get_rng_state(like.device)
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
     return states
 
 
 def _tensors(
-    model: LanguageModel, optimizer: RMSProp, state: Tensor, generators: dict[str, Tensor]
+    model: LanguageModel, optimizer: RMSProp, state: State, generators: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     tensors = {MODEL_PREFIX + name: value for name, value in model.state_dict().items()}
     for name, p in model.named_parameters():
         for part, value in optimizer.state[p].items():
             tensors[f"optim.{name}.{part}"] = value
-    tensors["state"] = state
+    tensors |= state.tensors("state")
     tensors.update({f"random.{name}": value for name, value in generators.items()})
     return tensors
