@@ -12,8 +12,8 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import tyro
 
+from blackout.atomic import replacing_text
 from blackout.config import TextConfig
-from blackout.errors import UserError
 from blackout.plain_json import to_json
 
 if TYPE_CHECKING:
@@ -84,17 +84,12 @@ class Computing:
 
 @contextlib.contextmanager
 def open_for_writing(path: Path | None) -> Iterator[IO[str] | None]:
-    """A text file to write, or None."""
+    """A text file to write, there when it is complete; or None."""
     if path is None:
         yield None
         return
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            yield file
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+    with replacing_text(path) as file:
+        yield file
 
 
 def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None = None) -> T:
