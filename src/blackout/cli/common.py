@@ -13,8 +13,10 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
 import tyro
 
 from blackout.atomic import replacing_text
+from blackout.cli.streams import say_out
 from blackout.config import TextConfig
 from blackout.plain_json import to_json
+from blackout.shown import visible
 
 if TYPE_CHECKING:
     from blackout.models.language_model import LanguageModel
@@ -33,12 +35,17 @@ class Output:
 
     def say(self, text: str = "") -> None:
         """Text for people."""
-        print(text, file=sys.stderr if self.json else sys.stdout, flush=True)
+        stream = sys.stderr if self.json else sys.stdout
+        text = visible(text) if stream.isatty() else text
+        if self.json:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            say_out(text)
 
     def result(self, values: Mapping[str, Any]) -> None:
         """The result for programs; only with ``--json``."""
         if self.json:
-            print(to_json(values), flush=True)
+            say_out(to_json(values))
 
 
 @dataclass
