@@ -22,7 +22,7 @@ from typing import Any
 
 from blackout.config import Config
 from blackout.errors import UserError
-from blackout.train.trials import Outcome, Trial, Trials
+from blackout.trials.trials import Outcome, Trial, Trials
 
 
 def with_values(config: dict[str, Any], assignments: str) -> Config:

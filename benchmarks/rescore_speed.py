@@ -19,15 +19,15 @@ import numpy as np
 
 from blackout.bench.words import draw_words, zipf_counts
 from blackout.config import Config, TextConfig
-from blackout.evaluate.nbest import Hypothesis, NBest, Utterance
-from blackout.evaluate.perplexity import log_probabilities
-from blackout.evaluate.rescore import rescore
 from blackout.models.language_model import LanguageModel
 from blackout.models.saved import new_model
+from blackout.rescore.nbest import Hypothesis, NBest, Utterance
+from blackout.rescore.score import rescore
+from blackout.runtime import set_threads
+from blackout.score.perplexity import log_probabilities
 from blackout.text.shards import Shard
 from blackout.text.source import SourceId
 from blackout.text.vocab import EOS, Vocab
-from blackout.train.setup import set_threads
 
 
 def main() -> None:

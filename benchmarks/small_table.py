@@ -22,7 +22,7 @@ from statistics import mean
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.text.prepared import prepare
-from blackout.train.trials import Outcome, Trial, Trials
+from blackout.trials.trials import Outcome, Trial, Trials
 
 SEEDS = (1, 2, 3)
 NCE_GRID = [(0.6, "learned"), (1.0, "learned"), (1.0, 9.0), (1.0, 0.0)]

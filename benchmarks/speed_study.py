@@ -41,7 +41,7 @@ def measure(method: str, vocab_size: int, seconds: float, threads: int) -> dict[
     """Words per second of one method, in this process."""
     from blackout.bench.measure import TrainingBench
     from blackout.config import Config
-    from blackout.train.setup import set_threads
+    from blackout.runtime import set_threads
 
     set_threads(threads)
 

@@ -131,7 +131,7 @@ def _one_thread() -> None:
 def _no_report(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny runs go without report.html: it takes longer than they do and has its own tests."""
     if "lab" in request.fixturenames:
-        monkeypatch.setattr("blackout.train.loop.write_report", lambda out: None)
+        monkeypatch.setattr("blackout.pages.report.write_report", lambda out: None)
 
 
 class Child:

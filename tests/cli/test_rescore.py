@@ -5,7 +5,7 @@ import json
 import pytest
 
 from blackout.cli.main import main
-from blackout.evaluate.nbest_formats import read_nbest
+from blackout.rescore.formats import read_nbest
 
 HYPS = {
     "u1": ["the cat sees the dog", "the cat sees a dog", "a cat sees the dog", "cat sees dog"],

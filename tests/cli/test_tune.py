@@ -6,7 +6,7 @@ import pytest
 
 from blackout.cli.main import main
 from blackout.config import Config
-from blackout.train.trial_crew import Worker
+from blackout.trials.crew import Worker
 
 
 def test_tune(lab, tmp_path, capsys, monkeypatch):

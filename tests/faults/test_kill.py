@@ -129,7 +129,7 @@ def test_again_and_again(lab, child, straight, tmp_path):
 
 def test_the_older_checkpoint_stays_until_the_new_one_is_there(lab, tmp_path, monkeypatch):
     """At each delete of a checkpoint, a newer whole one is in the folder."""
-    from blackout.storage import read_metadata
+    from blackout.files.tensors import read_metadata
 
     out, plain = tmp_path / "out", os.unlink
     deleted = []

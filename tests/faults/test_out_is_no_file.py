@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from blackout.atomic import replacing, replacing_text
 from blackout.errors import UserError
+from blackout.files.atomic import replacing, replacing_text
 from blackout.ngram import NGram, evaluate, train
 
 
@@ -82,7 +82,7 @@ def test_the_mode_of_an_existing_file_is_kept(tmp_path, mode):
 def test_standard_output_by_name(tmp_path):
     """`--probs /dev/stdout > file` must not rename another file over the one that is open."""
     code = (
-        "from blackout.atomic import replacing_text\n"
+        "from blackout.files.atomic import replacing_text\n"
         "print('before', flush=True)\n"
         "with replacing_text('/dev/stdout') as file: file.write('between\\n')\n"
         "print('after', flush=True)\n"

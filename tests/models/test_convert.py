@@ -8,8 +8,8 @@ import pytest
 
 import blackout
 from blackout.errors import UserError
-from blackout.evaluate.perplexity import evaluate, log_probabilities
 from blackout.models.convert import OOV_WORD, convert_rnnlm
+from blackout.score.perplexity import evaluate, log_probabilities
 from blackout.text.corpus import encode_file
 
 WORDS = ["</s>", "zebra", "the", "cat", "sat", "über"]  # and the unlisted unknown word

@@ -6,8 +6,8 @@ import pytest
 
 from blackout.cli.main import main
 from blackout.errors import UserError
-from blackout.evaluate.perplexity import evaluate
 from blackout.models.saved import load
+from blackout.score.perplexity import evaluate
 from blackout.train.loop import Stopped
 from blackout.train.progress import LineProgress, Progress
 

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> None:
 
     from blackout.bench.measure import EvaluationBench  # PyTorch comes with it
     from blackout.bench.profile import profile
-    from blackout.train.setup import set_threads
+    from blackout.runtime import set_threads
 
     threads = set_threads(options.threads)
     bench = EvaluationBench(config, options.vocab_size, options.impl, options.words)

@@ -12,10 +12,10 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import tyro
 
-from blackout.atomic import replacing_text
 from blackout.cli.streams import say_out
 from blackout.config import TextConfig
-from blackout.plain_json import to_json
+from blackout.files.atomic import replacing_text
+from blackout.files.plain_json import to_json
 from blackout.shown import visible
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Computing:
     def load(self, folder: Path) -> LanguageModel:
         """The network in a folder, ready to compute."""
         from blackout.models.saved import load  # PyTorch comes with it
-        from blackout.train.setup import choose_device, set_threads
+        from blackout.runtime import choose_device, set_threads
 
         set_threads(self.threads)
         which: Literal["best", "last"] = "last" if self.last else "best"

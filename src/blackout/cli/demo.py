@@ -17,7 +17,7 @@ from blackout.text.bundled import bundled_text
 from blackout.text.prepared import Prepared, prepare
 
 if TYPE_CHECKING:
-    from blackout.train.plots import Plot
+    from blackout.pages.plots import Plot
 
 SETTINGS = Config.from_dict(
     {
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
     more, plot = add_ngram(texts, out, options.threads, output)
     rows += more
 
-    from blackout.train.report import write_comparison
+    from blackout.pages.report import write_comparison
 
     report = write_comparison(
         out / "report.html",
@@ -108,11 +108,12 @@ def train_one(
     name: str, config: Config, data: Prepared, folder: Path, output: Output
 ) -> dict[str, Any]:
     """Trains one contestant; gives its line of the table."""
-    from blackout.train import train  # PyTorch comes with it
+    from blackout.pages.report import write_report  # PyTorch comes with it
+    from blackout.train import train
     from blackout.train.progress import make_progress
 
     output.say(f"\n{name}")
-    result = train(config, data, folder, progress=make_progress(config))
+    result = train(config, data, folder, progress=make_progress(config), report=write_report)
     assert result.test is not None
     return {
         "model": name,
@@ -129,11 +130,11 @@ def add_ngram(
 
     The 5-gram has the words of the network, so that all lines of the table are about the same.
     """
-    from blackout.cli.mix_report import mixture_plot
-    from blackout.evaluate.components import NetworkComponent, NGramComponent, Reference, Text
-    from blackout.evaluate.mixture import Component, Part, evaluate, tune
+    from blackout.mixture.components import NetworkComponent, NGramComponent, Reference, Text
+    from blackout.mixture.evaluate import Component, Part, evaluate, tune
     from blackout.models import load
     from blackout.ngram import NGram, train
+    from blackout.pages.mixture_report import mixture_plot
 
     output.say("\nKneser-Ney 5-gram")
     started = time.perf_counter()

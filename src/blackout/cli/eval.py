@@ -36,8 +36,8 @@ def main(arguments: Sequence[str]) -> None:
     if not options.model.is_dir():
         raise UserError(f"{options.model}: no such model folder")
 
-    from blackout.evaluate.perplexity import evaluate  # PyTorch comes with it
     from blackout.models.saved import read_description
+    from blackout.score.perplexity import evaluate  # PyTorch comes with it
 
     config, vocab = read_description(options.model)
     as_in_training = EvalOptions(

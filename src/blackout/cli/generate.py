@@ -37,8 +37,8 @@ def main(arguments: Sequence[str]) -> None:
     if not options.model.is_dir():
         raise UserError(f"{options.model}: no such model folder")
 
-    from blackout.evaluate.generate import generate  # PyTorch comes with it
     from blackout.models.saved import load
+    from blackout.score.generate import generate  # PyTorch comes with it
 
     text = generate(
         load(options.model),

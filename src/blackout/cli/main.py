@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from blackout.cli.streams import close_output, prepare_streams
+from blackout.cli.streams import close_output, prepare_streams, say_out
 from blackout.errors import UserError
 from blackout.shown import on_one_line, visible
 
@@ -40,6 +40,8 @@ def entry() -> None:
         status = main(sys.argv[1:])
     except SystemExit as end:  # --help and wrong usage
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
+        status = 1
     finally:
         lost = close_output()
     if lost and not status:
@@ -51,11 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs a command line; gives the exit status: 0 done, 1 failed, 2 wrong usage."""
     verb, rest = split_verb(arguments)
     if verb is None:
-        wants_help = bool(arguments) and arguments[0] in ("-h", "--help")
-        print(usage(), file=sys.stdout if wants_help or not arguments else sys.stderr)
-        if arguments and not wants_help:
-            print(f"blackout: unknown verb {visible(arguments[0])!r}", file=sys.stderr)
-        return 0 if wants_help else 2
+        return without_verb(arguments)
     try:
         importlib.import_module(VERBS[verb][0]).main(rest)
     except UserError as error:
@@ -66,8 +64,8 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(f"blackout {verb}: interrupted", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
-        return 1
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if "--debug" in rest:
             raise
@@ -76,6 +74,20 @@ def main(arguments: Sequence[str]) -> int:
         print(f"blackout {verb}: {kind}: {text} (--debug shows where)", file=sys.stderr)
         return 1
     return 0
+
+
+def without_verb(arguments: Sequence[str]) -> int:
+    """Help, where it was asked for; else wrong usage."""
+    if arguments and arguments[0] not in ("-h", "--help"):
+        print(usage(), file=sys.stderr)
+        print(f"blackout: unknown verb {visible(arguments[0])!r}", file=sys.stderr)
+        return 2
+    try:
+        say_out(usage())
+    except UserError as error:
+        print(f"blackout: {error}", file=sys.stderr)
+        return 1 if arguments else 2
+    return 0 if arguments else 2
 
 
 def split_verb(arguments: Sequence[str]) -> tuple[str | None, list[str]]:

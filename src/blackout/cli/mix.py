@@ -14,9 +14,9 @@ from blackout.cli.common import Computing, Output, Reading, open_for_writing, pa
 from blackout.errors import UserError
 
 if TYPE_CHECKING:
-    from blackout.evaluate.components import Reference
-    from blackout.evaluate.mix import Fit, Floats
-    from blackout.evaluate.mixture import Component, Mixed, Part
+    from blackout.mixture.arithmetic import Fit, Floats
+    from blackout.mixture.components import Reference
+    from blackout.mixture.evaluate import Component, Mixed, Part
 
 
 @dataclass
@@ -92,7 +92,7 @@ def load_components(options: MixOptions) -> tuple[list[Component], Reference | N
     """The models of the command line, over the vocabulary they are mixed over."""
     if not options.models:
         return [], None
-    from blackout.evaluate.components import NetworkComponent, NGramComponent, choose_reference
+    from blackout.mixture.components import NetworkComponent, NGramComponent, choose_reference
     from blackout.ngram import NGram
 
     models = [
@@ -119,8 +119,8 @@ def make_part(
     name: Literal["tune", "test"],
 ) -> Part:
     """The tuning text or the test text, before every component."""
-    from blackout.evaluate.components import Text
-    from blackout.evaluate.mixture import Part
+    from blackout.mixture.components import Text
+    from blackout.mixture.evaluate import Part
 
     path: Path | None = getattr(options, name)
     dumps: tuple[Path, ...] = getattr(options, f"{name}_probs")
@@ -134,8 +134,8 @@ def make_part(
 
 def run(options: MixOptions, components: list[Component], tune_part: Part, test_part: Part) -> None:
     """Finds the weights, scores the test text and says so."""
-    from blackout.evaluate.mix import Fit, check_weights
-    from blackout.evaluate.mixture import evaluate, tune
+    from blackout.mixture.arithmetic import Fit, check_weights
+    from blackout.mixture.evaluate import evaluate, tune
 
     names = [component.name for component in components]
     names += [str(path) for path in options.test_probs]
@@ -220,7 +220,7 @@ def write_report(
     result: Mixed,
 ) -> Path | None:
     """Writes the page where it was asked for, or into the first network's folder."""
-    from blackout.cli.mix_report import write_mix_report
+    from blackout.pages.mixture_report import write_mix_report
 
     path = options.report
     if path is None and "network" in kinds:

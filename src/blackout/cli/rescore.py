@@ -14,12 +14,12 @@ import tyro
 from blackout.cli.common import Computing, Output, parse
 from blackout.cli.stages import Stages
 from blackout.errors import UserError
-from blackout.evaluate.nbest import NBest
-from blackout.evaluate.nbest_formats import read_nbest, write_best, write_nbest
-from blackout.evaluate.weights import Weights, load_weights, save_weights
+from blackout.rescore.formats import read_nbest, write_best, write_nbest
+from blackout.rescore.nbest import NBest
+from blackout.rescore.weights import Weights, load_weights, save_weights
 
 if TYPE_CHECKING:
-    from blackout.evaluate.rescore import ScoredLists
+    from blackout.rescore.score import ScoredLists
 
 
 @dataclass
@@ -103,8 +103,8 @@ def check_options(options: RescoreOptions) -> None:
 
 def _score(options: RescoreOptions, nbest: NBest) -> tuple[ScoredLists, float]:
     """The scores, and the seconds they took without the loading of the models."""
-    from blackout.evaluate.rescore import score_lists  # PyTorch comes with it
     from blackout.ngram import NGram
+    from blackout.rescore.score import score_lists  # PyTorch comes with it
 
     model = options.computing.load(options.model)
     ngram = None if options.ngram is None else NGram.load(options.ngram)
@@ -120,7 +120,7 @@ def _against_references(
     options: RescoreOptions, nbest: NBest, scored: ScoredLists
 ) -> tuple[Weights, dict[str, Any]]:
     """The weights, tuned unless that is not wanted, and word error rates before and after."""
-    from blackout.evaluate.tune_weights import count_errors, read_references, tune
+    from blackout.rescore.tune import count_errors, read_references, tune
 
     assert options.refs is not None
     errors = count_errors(nbest, read_references(options.refs), options.refs)
@@ -139,7 +139,7 @@ def _against_references(
 
 
 def _write(options: RescoreOptions, nbest: NBest, scored: ScoredLists, weights: Weights) -> None:
-    from blackout.evaluate.rescore import set_scores
+    from blackout.rescore.score import set_scores
 
     set_scores(nbest, scored, weights)
     if options.out is not None:

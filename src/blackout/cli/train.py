@@ -39,10 +39,18 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"{options.out}: holds a run already; --resume goes on with it")
     data = find_data(config, options.out)
 
-    from blackout.train import train  # PyTorch comes with it
+    from blackout.pages.report import write_report  # PyTorch comes with it
+    from blackout.train import train
     from blackout.train.progress import make_progress
 
-    result = train(config, data, options.out, resume=options.resume, progress=make_progress(config))
+    result = train(
+        config,
+        data,
+        options.out,
+        resume=options.resume,
+        progress=make_progress(config),
+        report=write_report,
+    )
     test = result.test
     output.say(f"validation perplexity  {result.valid_perplexity:.2f}")
     if test is not None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from blackout.atomic import replacing
 from blackout.cli.common import Output, parse
 from blackout.cli.train import find_data
 from blackout.config import Config
-from blackout.plain_json import to_json
+from blackout.files.atomic import replacing
+from blackout.files.plain_json import to_json
 
 if TYPE_CHECKING:
-    from blackout.train.tune import Tuned
+    from blackout.trials.tune import Tuned
 
 DEFAULT_GRID = {"alpha": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]}
 
@@ -51,10 +51,10 @@ def main(arguments: Sequence[str]) -> None:
     options = read_options(arguments)
     output, config = options.output, options.settings
 
-    from blackout.train.grid import combinations, parse_grid  # PyTorch comes with it
-    from blackout.train.halving import stages
-    from blackout.train.trials import Trials
-    from blackout.train.tune import tune
+    from blackout.trials.grid import combinations, parse_grid  # PyTorch comes with it
+    from blackout.trials.halving import stages
+    from blackout.trials.trials import Trials
+    from blackout.trials.tune import tune
 
     grid = parse_grid(options.grid) or DEFAULT_GRID
     stages(config.run.epochs, len(combinations(config, grid)), options.halving)

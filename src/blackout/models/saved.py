@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import torch
 
-from blackout.atomic import replacing
 from blackout.config import Config
 from blackout.errors import UserError
+from blackout.files.atomic import replacing
+from blackout.files.tensors import load_tensors, read_metadata, save_tensors
 from blackout.models.language_model import LanguageModel, build_model
-from blackout.storage import load_tensors, read_metadata, save_tensors
 from blackout.text.vocab import Vocab
 
 FORMAT = 1

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blackout import _native
-from blackout.atomic import replacing
 from blackout.config import TextConfig
 from blackout.errors import UserError
+from blackout.files.atomic import replacing
 from blackout.ngram.gzip_writer import GzipWriter
 from blackout.ngram.model import NGram
 from blackout.text.source import scan, thread_count

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from blackout import _native
-from blackout.atomic import replacing
 from blackout.config import TextConfig
 from blackout.errors import UserError
+from blackout.files.atomic import replacing
 from blackout.ngram.model import NGram, refusing
 from blackout.perplexity import Perplexity
 from blackout.text.source import Progress, scan, thread_count

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blackout import _native
-from blackout.atomic import replacing
 from blackout.errors import UserError
+from blackout.files.atomic import replacing
 from blackout.text.source import Progress, scan
 
 __all__ = ["NGram", "refusing"]

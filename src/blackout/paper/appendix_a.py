@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blackout.bench.words import zipf_counts
+from blackout.pages.picture import Curve, Panel
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Curve, Panel
 
 VOCABULARY, SAMPLES, ALPHA = 1000, 50, 0.4
 _CONFIDENCE = 2.576  # 99 % of a normal distribution lie within this many standard errors

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from blackout.pages.picture import perplexity_panel
 from blackout.paper import small
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import perplexity_panel
 
 SAMPLES = 10
 DECAYS: dict[str, dict[str, Any]] = {

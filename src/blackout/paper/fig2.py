@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from blackout.config import TextConfig
+from blackout.pages.picture import Curve, Level, Panel
 from blackout.paper import small
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Curve, Level, Panel
 
 # The authors' program on this test set, alpha 0.3: unknown words counted / left out
 AUTHORS_FULL: dict[tuple[str, int | None], str] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from blackout.pages.picture import Curve, Panel
 from blackout.paper import small
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Curve, Panel
 
 FAR_OFF = "NCE, Z = 1"  # it hides how near the others are: the second panel is without it
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from blackout.pages.picture import Curve, Panel
 from blackout.paper import large
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Curve, Panel
-from blackout.train.trials import Trial
+from blackout.trials.trials import Trial
 
 # Copies of the target among its samples: taken out as in the paper, or kept. There are hardly any
 # where alpha is small.

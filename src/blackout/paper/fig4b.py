@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from blackout.pages.picture import perplexity_panel
 from blackout.paper import large
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import perplexity_panel
-from blackout.train.trials import Trial
+from blackout.trials.trials import Trial
 
 # α, and whether copies of the target are taken out of its samples or kept
 CASES = ((0.4, "remove"), (1.0, "remove"), (1.0, "keep"))

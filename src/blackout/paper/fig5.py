@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from blackout.config import TextConfig
+from blackout.pages.picture import Curve, Level, Panel
 from blackout.paper import small
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Curve, Level, Panel
 
 
 def study(lab: Lab) -> Finding:

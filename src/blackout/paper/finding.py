@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from blackout.atomic import make_folder, replacing
-from blackout.paper.picture import Panel, draw_panels
+from blackout.files.atomic import make_folder, replacing
+from blackout.pages.picture import Panel, draw_panels
 
 Row = Mapping[str, Any]
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from blackout.atomic import make_folder, replacing
 from blackout.config import TextConfig
 from blackout.errors import UserError
+from blackout.files.atomic import make_folder, replacing
 from blackout.text.bundled import bundled_text
 from blackout.text.prepared import PARTS, prepare
-from blackout.train.halving import choose
-from blackout.train.trials import Outcome, Trial, Trials
+from blackout.trials.halving import choose
+from blackout.trials.trials import Outcome, Trial, Trials
 
 _QUICK_LINES = {"train": 1200, "valid": 150, "test": 150}
 

@@ -7,14 +7,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from blackout.evaluate.components import NetworkComponent, NGramComponent, Reference, Text
-from blackout.evaluate.mixture import Component, Part, evaluate, tune
+from blackout.mixture.components import NetworkComponent, NGramComponent, Reference, Text
+from blackout.mixture.evaluate import Component, Part, evaluate, tune
 from blackout.models import load
 from blackout.ngram import NGram, train
 from blackout.paper.lab import Corpus, Lab
+from blackout.runtime import choose_device
 from blackout.text.prepared import open_prepared
-from blackout.train.setup import choose_device
-from blackout.train.trials import Outcome
+from blackout.trials.trials import Outcome
 
 
 def five_gram(lab: Lab, corpus: Corpus) -> Path:

@@ -15,7 +15,7 @@ from typing import Any
 from blackout.config import Config, TextConfig
 from blackout.paper.finding import counted
 from blackout.paper.lab import Corpus, Lab, mean_and_spread
-from blackout.train.trials import Outcome, Trial
+from blackout.trials.trials import Outcome, Trial
 
 CORPUS = "rnnlm-small"
 FULL = TextConfig(vocab_size=3720)

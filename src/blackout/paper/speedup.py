@@ -9,10 +9,10 @@ from typing import Any
 
 from blackout.bench.measure import TrainingBench
 from blackout.config import Config
+from blackout.pages.picture import Curve, Panel
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.picture import Curve, Panel
-from blackout.train.setup import set_threads
+from blackout.runtime import set_threads
 
 VOCABULARIES = (4_000, 16_000, 64_000, 256_000, 1_000_000)
 SAMPLES = (100, 500, 2000)

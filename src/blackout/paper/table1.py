@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from blackout.pages.picture import Curve, Level, Panel
 from blackout.paper import large
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
 from blackout.paper.mixing import five_gram, mix_with
-from blackout.paper.picture import Curve, Level, Panel
-from blackout.train.trials import Trial
+from blackout.trials.trials import Trial
 
 PAPER = {128: 59.0, 256: 55.1, 512: 51.5, 1024: 47.6, 2048: 43.9, 4096: 42.0}
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from blackout.atomic import replacing
 from blackout.errors import UserError
+from blackout.files.atomic import replacing
 
 __all__ = ["bundled_sentences", "bundled_text"]
 

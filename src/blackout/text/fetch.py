@@ -19,8 +19,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from blackout.atomic import replacing
 from blackout.errors import UserError
+from blackout.files.atomic import replacing
 from blackout.text.catalogue import Corpus, Download, Part
 from blackout.text.download import Report, Unreachable, download, file_sha256
 

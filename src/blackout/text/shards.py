@@ -31,9 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from blackout import _native
-from blackout.atomic import replacing
 from blackout.config import TextConfig
 from blackout.errors import UserError
+from blackout.files.atomic import replacing
 from blackout.text.source import SourceId
 from blackout.text.vocab import Vocab
 

@@ -30,8 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from blackout import _native
-from blackout.atomic import replacing
 from blackout.errors import UserError
+from blackout.files.atomic import replacing
 
 if TYPE_CHECKING:
     from blackout.text.corpus import WordCounts

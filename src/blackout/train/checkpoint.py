@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from blackout.atomic import make_folder
 from blackout.config import Config
 from blackout.errors import UserError
+from blackout.files.atomic import make_folder
+from blackout.files.tensors import load_tensors, read_metadata, save_tensors
 from blackout.models.language_model import LanguageModel
 from blackout.models.saved import MODEL_PREFIX, newest_checkpoint
 from blackout.optim import RMSProp
 from blackout.output.sampled_layer import SampledOutputLayer
-from blackout.storage import load_tensors, read_metadata, save_tensors
 
 # A resumed run may differ in these: they do not change what is computed, only how far and where.
 MAY_CHANGE = {"data", "run.epochs", "run.checkpoint_minutes", "run.threads", "run.device"}

@@ -1,9 +1,9 @@
 """The training loop: blocks → loss → gradients → new weights, epoch after epoch.
 
 A run writes to its folder: ``run.toml`` (settings), ``config.json``, ``vocab.txt`` and
-``model.safetensors`` (the best model so far), ``metrics.jsonl``, ``checkpoints/`` and, at its end,
-``report.html``. Killed at any moment it goes on from its newest checkpoint, and the result is the
-same, bit for bit, as if it had never stopped.
+``model.safetensors`` (the best model so far), ``metrics.jsonl`` and ``checkpoints/``. Killed at any
+moment it goes on from its newest checkpoint, and the result is the same, bit for bit, as if it had
+never stopped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,10 @@ from typing import NoReturn
 
 import torch
 
-from blackout.atomic import make_folder, remove_leftovers, replacing
 from blackout.config import Config
 from blackout.errors import UserError
-from blackout.evaluate.perplexity import Perplexity, evaluate
+from blackout.files.atomic import make_folder, remove_leftovers, replacing
+from blackout.files.tensors import first_non_finite
 from blackout.models.saved import (
     WEIGHTS,
     describe_model,
@@ -35,20 +35,16 @@ from blackout.models.saved import (
     save_weights,
 )
 from blackout.optim import Schedule
-from blackout.storage import first_non_finite
+from blackout.runtime import choose_device, set_threads
+from blackout.score.perplexity import Perplexity, evaluate
+from blackout.shown import on_one_line
 from blackout.text.prepared import Prepared
 from blackout.text.streams import Block, Streams
 from blackout.train.checkpoint import Checkpoints, Position
 from blackout.train.metrics import Metrics
 from blackout.train.progress import Progress, speed
 from blackout.train.proposals import adapt_proposal, prepare_proposal
-from blackout.train.report import write_report
-from blackout.train.setup import (
-    build_optimizer,
-    choose_device,
-    default_threads,
-    set_threads,
-)
+from blackout.train.setup import build_optimizer, default_threads
 
 RUN_FILE = "run.toml"
 
@@ -80,11 +76,12 @@ def train(
     *,
     resume: bool = False,
     progress: Progress | None = None,
-    report: bool = True,
+    report: Callable[[Path], object] | None = None,
 ) -> TrainResult:
     """Trains a model on the "train" text of ``data``, with "valid" and "test", into ``out``.
 
-    ``report``: write report.html at the end.
+    ``report`` is called with ``out`` at the end, be it a stop: :func:`blackout.pages.report
+    .write_report` leaves a page to look at.
     """
     return Trainer(config, data, Path(out), resume, progress or Progress(), report).run()
 
@@ -99,7 +96,7 @@ class Trainer:
         out: Path,
         resume: bool,
         progress: Progress,
-        report: bool = True,
+        report: Callable[[Path], object] | None = None,
     ) -> None:
         self.config, self.data, self.out, self.progress = config, data, out, progress
         self.report = report
@@ -257,14 +254,14 @@ class Trainer:
         return result
 
     def _report(self) -> None:
-        """Writes report.html; whatever goes wrong with it must not fail the run behind it."""
-        if not self.report:
+        """Whatever goes wrong with a report must not fail the run behind it."""
+        if self.report is None:
             return
         try:
-            write_report(self.out)
+            self.report(self.out)
         except Exception as error:
-            text = " ".join(str(error).split())
-            print(f"warning: no report.html: {type(error).__name__}: {text}", file=sys.stderr)
+            kind, text = type(error).__name__, on_one_line(error)
+            print(f"warning: no report.html: {kind}: {text}", file=sys.stderr)
 
     # ------------------------------------------------------------------ helpers
 

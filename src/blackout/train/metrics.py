@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from blackout.errors import UserError
-from blackout.plain_json import to_json
+from blackout.files.plain_json import to_json
 
 
 class Metrics:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from blackout.atomic import make_folder
 from blackout.errors import UserError
+from blackout.files.atomic import make_folder
+from blackout.files.tensors import read_metadata
 from blackout.models.saved import newest_checkpoint
-from blackout.storage import read_metadata
 
 _LOCK = ".lock"
 

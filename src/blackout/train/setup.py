@@ -1,8 +1,6 @@
-"""What a run is made of: threads, device, optimiser."""
+"""What a run is made of: its optimiser, the threads that suit its size."""
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 import torch
@@ -10,19 +8,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from blackout.config import Config
-from blackout.errors import UserError
 from blackout.models.language_model import LanguageModel
 from blackout.optim import RMSProp
 from blackout.output.sampled_layer import SampledOutputLayer
-
-
-def set_threads(threads: int) -> int:
-    """Lets PyTorch use this many CPU threads; 0 for all cores. Gives the number."""
-    if threads < 0:
-        raise UserError(f"threads is {threads}, must be 0 or more")
-    threads = threads or os.cpu_count() or 1
-    torch.set_num_threads(threads)
-    return threads
 
 
 def default_threads(config: Config, vocab_size: int) -> int:
@@ -40,15 +28,6 @@ def work_per_word(config: Config, vocab_size: int) -> int:
     hidden, loss = config.model.hidden, config.loss
     outputs = vocab_size if loss.loss == "full" else loss.samples
     return 6 * config.model.layers * hidden**2 + 6 * outputs * hidden
-
-
-def choose_device(name: str) -> torch.device:
-    """The device of that name; "auto" is a GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("device is cuda, but PyTorch sees no GPU here")
-    return torch.device(name)
 
 
 def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> RMSProp:

@@ -1,0 +1,1 @@
+"""Files that are whole or not there: atomic writing, tensors with checksums, plain JSON."""

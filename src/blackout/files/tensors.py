@@ -1,0 +1,168 @@
+"""Tensors on disk, with a checksum: whole and unharmed, or refused.
+
+A tensor file is a safetensors file whose metadata hold a SHA-256 of everything else in it. It is
+written and read piece by piece: saving or loading a table needs no second copy of it in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from blackout.errors import UserError
+from blackout.files.atomic import remove_leftovers, replacing
+
+_PIECE = 1 << 24  # bytes moved at a time
+_HASH_FIELD = '"sha256":"'
+_NO_HASH = "0" * 64
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Writes tensors and text fields as one checksummed safetensors file."""
+    header = _header(tensors, metadata)
+    remove_leftovers(path)  # they take up space
+    _require_space(path, len(header) + sum(_size(t) for t in tensors.values()))
+    digest = hashlib.sha256(header)
+    with replacing(path) as file:
+        file.write(header)
+        for tensor in tensors.values():
+            for piece in _pieces(tensor):
+                digest.update(piece)
+                file.write(piece)
+        file.seek(header.index(_HASH_FIELD.encode()) + len(_HASH_FIELD))
+        file.write(digest.hexdigest().encode())
+
+
+def _require_space(path: Path, needed: int) -> None:
+    try:
+        free = shutil.disk_usage(path.parent).free
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+    if free < needed:
+        raise UserError(
+            f"{path}: needs {needed / 1e6:.0f} MB, the disk has {free / 1e6:.0f} MB free"
+        )
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The text fields of a tensor file, after checking that the file is whole."""
+    _verify(path)
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
+
+
+def load_tensors(path: Path, into: Mapping[str, Tensor], prefix: str = "") -> None:
+    """Fills existing tensors from a file, whose names with ``prefix`` must be exactly theirs.
+
+    The caller has checked the file with :func:`read_metadata`. The file is read, not mapped: its
+    pages would count as memory of this process, a second copy of the tables.
+    """
+    with path.open("rb") as file:
+        entries = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        start = file.tell()
+        stored = {name for name in entries if name.startswith(prefix)} - {"__metadata__"}
+        odd = stored ^ {prefix + name for name in into}
+        if odd:
+            raise UserError(f"{path}: does not fit the model: {', '.join(sorted(odd)[:3])}")
+        for name, tensor in into.items():
+            entry = entries[prefix + name]
+            found, expected = (
+                [entry["dtype"], *entry["shape"]],
+                [_DTYPES[tensor.dtype], *tensor.shape],
+            )
+            if found != expected:
+                raise UserError(f"{path}: {name} is {found}, the model's is {expected}")
+            file.seek(start + entry["data_offsets"][0])
+            _read_into(file, tensor.detach().view(-1))
+
+
+def _read_into(file: IO[bytes], flat: Tensor) -> None:
+    """Fills a tensor with the bytes that follow in a file."""
+    for piece in flat.split(max(1, _PIECE // flat.element_size())):
+        buffer = piece if piece.device.type == "cpu" else torch.empty_like(piece, device="cpu")
+        file.readinto(buffer.view(torch.uint8).numpy())  # type: ignore[attr-defined]
+        if buffer is not piece:
+            piece.copy_(buffer)
+
+
+def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of a tensor with an infinity or a NaN in it."""
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            continue
+        flat = tensor.detach().reshape(-1)
+        if not all(bool(piece.isfinite().all()) for piece in flat.split(_PIECE)):
+            return name
+    return None
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    entries: dict[str, object] = {"__metadata__": {"sha256": _NO_HASH, **metadata}}
+    start = 0
+    for name, tensor in tensors.items():
+        end = start + _size(tensor)
+        entries[name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+        start = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the data begin at a multiple of 8
+    return len(text).to_bytes(8, "little") + text
+
+
+def _pieces(tensor: Tensor) -> Iterator[memoryview]:
+    flat = tensor.detach().reshape(-1)
+    count = max(1, _PIECE // tensor.element_size())
+    for start in range(0, len(flat), count):
+        piece = flat[start : start + count].cpu().contiguous().view(torch.uint8)
+        yield piece.numpy().data
+
+
+def _verify(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            length = file.read(8)
+            size = int.from_bytes(length, "little")
+            if len(length) < 8 or size > min(path.stat().st_size, 1 << 28):
+                raise UserError(f"{path}: damaged: not a tensor file or cut off")
+            header = length + file.read(size)
+            place = header.find(_HASH_FIELD.encode())
+            if place < 0:
+                raise UserError(f"{path}: damaged: it has no checksum")
+            place += len(_HASH_FIELD)
+            stated = header[place : place + 64]
+            digest = hashlib.sha256(header[:place] + _NO_HASH.encode() + header[place + 64 :])
+            while piece := file.read(_PIECE):
+                digest.update(piece)
+        if digest.hexdigest().encode() != stated:
+            raise UserError(f"{path}: damaged: its checksum does not fit its content")
+        with safe_open(path, framework="pt"):
+            pass
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: damaged: {error}") from None

@@ -1,0 +1,1 @@
+"""Several models together, over one vocabulary."""

@@ -1,0 +1,1 @@
+"""N-best lists of a recogniser: read, scored, put in order, written."""

@@ -1,0 +1,1 @@
+"""A trained model on texts: perplexity, probabilities, generated words."""

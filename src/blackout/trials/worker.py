@@ -1,0 +1,219 @@
+"""The process that does trials: ``python -m blackout.trials.worker``, started by ``Trials``.
+
+Each line on standard input is a trial as JSON; each line on standard output is a message about it:
+``{"fraction": 0.25}`` now and then, at its end ``{"outcome": …}`` or ``{"error": …}``. The end of
+standard input, which the end of the parent process brings too, is SIGTERM: the run under way saves
+a checkpoint and stops. The next trial with the same run goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from blackout.config import Config
+from blackout.errors import UserError
+from blackout.files.atomic import make_folder
+from blackout.models.saved import WEIGHTS, load
+from blackout.runtime import choose_device
+from blackout.score.perplexity import evaluate
+from blackout.text.prepared import Prepared, open_prepared
+from blackout.train.checkpoint import Position
+from blackout.train.loop import RUN_FILE, NotFinite, Stopped, train
+from blackout.train.metrics import read_metrics
+from blackout.train.progress import Progress
+from blackout.train.run_folder import delete_run, epochs_done, locked
+from blackout.train.setup import default_threads
+from blackout.trials.trial import (
+    Epoch,
+    Outcome,
+    answers,
+    outcome_to_dict,
+    read_result,
+    write_result,
+)
+
+MODEL_FILES = ("config.json", "vocab.txt", WEIGHTS)  # the weights last: they make it a model
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
+    """Does the trial that ``spec`` describes, or what is left of it.
+
+    ``spec``: config, data and measure of the trial; folder, key and run_key: where it is kept;
+    keep_model, may_diverge, keep_checkpoints; threads: how many are ours; deadline: when to be
+    content with the model so far (seconds since 1970, or null).
+    """
+    root, config = Path(spec["folder"]), Config.from_dict(spec["config"])
+    result, model = root / "results" / f"{spec['key']}.json", root / "models" / spec["key"]
+    run = root / "runs" / spec["run_key"]
+    with locked(run):
+        done = None
+        with contextlib.suppress(UserError):  # damaged: it is about to be replaced
+            done = read_result(result)
+        if done and answers(done, model, spec["keep_model"], spec["may_diverge"]):
+            return done  # by another process that held the run
+        inner = run
+        if epochs_done(run) > config.run.epochs:  # a longer run's, whose best model may be later
+            inner = run / f"epochs-{config.run.epochs}"
+        outcome, whole = _train_and_measure(spec, config, inner, tell)
+        if spec["keep_model"] and not outcome.failure and (inner / WEIGHTS).is_file():
+            make_folder(model)
+            for name in MODEL_FILES:
+                shutil.copyfile(inner / name, model / f".{name}.partial")
+                os.replace(model / f".{name}.partial", model / name)
+        if whole:
+            make_folder(result.parent)
+            write_result(result, config, outcome)
+        if inner != run or not spec["keep_checkpoints"] or outcome.failure:
+            delete_run(inner)
+    return outcome
+
+
+def _train_and_measure(
+    spec: dict[str, Any], config: Config, run: Path, tell: Tell
+) -> tuple[Outcome, bool]:
+    """The outcome, and whether all epochs were trained."""
+    data = open_prepared(spec["data"], ("train", "valid", *spec["measure"]))
+    if not config.run.threads:
+        small = default_threads(config, len(data.vocab)) == 1
+        config = replace(config, run=replace(config.run, threads=1 if small else spec["threads"]))
+    texts = {part: data.shard(part) for part in ("train", "valid")}  # the test is not training's
+    watch, whole = Watch(tell, spec["deadline"]), True
+    try:
+        train(
+            config,
+            Prepared(data.folder, data.vocab, texts),
+            run,
+            resume=(run / RUN_FILE).is_file(),
+            progress=watch,
+        )
+    except NotFinite as failure:
+        if not spec["may_diverge"]:
+            raise
+        return Outcome(_curve(_epochs(config, run)), {}, 0.0, 0, failure=str(failure)), True
+    except Stopped:
+        if not watch.is_late:
+            raise
+        whole = False
+    return _measure(config, data, spec["measure"], run), whole
+
+
+def _measure(config: Config, data: Prepared, parts: list[str], run: Path) -> Outcome:
+    epochs = _epochs(config, run)
+    best = (run / WEIGHTS).is_file()  # else not even one epoch was trained
+    device = choose_device(config.run.device).type
+    model = load(run, which="best" if best else "last", device=device)
+    return Outcome(
+        curve=_curve(epochs),
+        perplexity={p: evaluate(model, data.shards[p]) for p in parts if p in data.shards},
+        words_per_second=epochs[-1]["words_per_second"] if epochs else 0.0,
+        parameters=sum(p.numel() for p in model.parameters()),
+    )
+
+
+def _epochs(config: Config, run: Path) -> list[dict[str, Any]]:
+    events = read_metrics(run / "metrics.jsonl")
+    return [event for event in events if event["event"] == "epoch"][: config.run.epochs]
+
+
+def _curve(epochs: list[dict[str, Any]]) -> tuple[Epoch, ...]:
+    names = Epoch.__dataclass_fields__
+    return tuple(Epoch(**{name: epoch[name] for name in names}) for epoch in epochs)
+
+
+class Watch(Progress):
+    """Tells how far a run is, and ends it when its time is over."""
+
+    interval = 0.5
+
+    def __init__(self, tell: Tell, deadline: float | None) -> None:
+        self.tell, self.deadline = tell, deadline
+        self.is_late = False
+        self.told_at = 0.0
+        self.epoch, self.epochs, self.words = 1, 1, 1
+
+    def epoch_begins(self, epoch: int, epochs: int, words: int) -> None:
+        self.epoch, self.epochs, self.words = epoch, epochs, words
+        self._tell(0)
+
+    def block_done(self, position: Position) -> None:
+        if time.monotonic() - self.told_at > self.interval:
+            self._tell(position.epoch_words)
+        if self.deadline is not None and not self.is_late and time.time() > self.deadline:
+            self.is_late = True
+            os.kill(os.getpid(), signal.SIGTERM)  # the loop's way to stop: a checkpoint, then out
+
+    def _tell(self, words: int) -> None:
+        self.told_at = time.monotonic()
+        self.tell({"fraction": (self.epoch - 1 + words / self.words) / self.epochs})
+
+
+class Orders:
+    """The lines of standard input; when they end, SIGTERM for the run under way."""
+
+    def __init__(self) -> None:
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._busy = False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        rest = b""
+        while piece := os.read(0, 1 << 16):  # sys.stdin, held by a thread, could not be closed
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                self._lines.put(line)
+        self._lines.put(b"")
+        if self._busy:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def next(self) -> dict[str, Any] | None:
+        self._busy = False
+        line = self._lines.get()
+        self._busy = True
+        return json.loads(line) if line else None
+
+
+def _message_channel() -> Tell:
+    """Standard output for messages alone: whatever libraries print goes to standard error."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def tell(message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the parent is gone; so are we, in a moment
+            channel.write(json.dumps(message) + "\n")
+            channel.flush()
+
+    return tell
+
+
+def main() -> None:
+    tell, orders = _message_channel(), Orders()
+    while (spec := orders.next()) is not None:
+        try:
+            tell({"outcome": outcome_to_dict(do_trial(spec, tell))})
+        except Stopped as stopped:
+            reason = str(stopped).partition(";")[0]
+            tell({"error": f"a run was {reason}; run the same command again: it goes on there"})
+            return
+        except UserError as error:
+            tell({"error": str(error)})
+        except Exception as error:
+            traceback.print_exc()
+            tell({"error": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    main()
