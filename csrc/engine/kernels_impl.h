@@ -1,4 +1,5 @@
 // All kernels of one instruction set: included once by each isa_*.cpp.
+#include "common/random.h"
 #include "engine/kernels.h"
 
 namespace blackout {

@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "common/threads.h"
+
 namespace blackout {
 namespace {
 
@@ -60,8 +62,9 @@ void open_mp_thread(void *data) {
 
 class OwnPool {
  public:
-  explicit OwnPool(int workers) : owner_(getpid()) {
-    for (int i = 1; i <= workers; ++i) threads_.emplace_back([this, i] { work(i); });
+  explicit OwnPool(int workers) : wanted_(workers), owner_(getpid()) {
+    threads_ = start_threads(static_cast<size_t>(workers),
+                             [this](size_t i) { work(static_cast<int>(i) + 1); });
   }
 
   ~OwnPool() {
@@ -74,7 +77,7 @@ class OwnPool {
   }
 
   bool usable(int workers) const {
-    return owner_ == getpid() && static_cast<int>(threads_.size()) == workers;
+    return owner_ == getpid() && wanted_ == workers;
   }
   bool forked() const { return owner_ != getpid(); }
 
@@ -120,6 +123,7 @@ class OwnPool {
   uint64_t generation_ = 0;
   int busy_ = 0;
   bool stop_ = false;
+  int wanted_;  // the system may have given fewer
   pid_t owner_;
   std::vector<std::thread> threads_;
 };

@@ -63,20 +63,12 @@ double sum_of_squares(Numbers values, i64 begin, i64 end) {
   return result;
 }
 
-inline u64 mix(u64 x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
-constexpr u64 kGolden = 0x9e3779b97f4a7c15ull;
-
 // Rounds to a bfloat16 up or down with the chance that makes the mean exact: 16 random bits, of
 // which four numbers share one 64-bit draw, are added below the kept ones.
 inline void store_rounded(bf16 *to, const float *from, i64 size, u64 key, i64 row) {
   const i64 draws = (size + 3) / 4;
   for (i64 draw = 0; draw < draws; ++draw) {
-    const u64 random = mix(key + static_cast<u64>(row * draws + draw + 1) * kGolden);
+    const u64 random = mix64(key + static_cast<u64>(row * draws + draw + 1) * kGolden);
     const i64 last = draw * 4 + 4 < size ? draw * 4 + 4 : size;
     for (i64 i = draw * 4; i < last; ++i) {
       uint32_t bits;

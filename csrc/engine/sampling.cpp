@@ -2,29 +2,18 @@
 
 #include <algorithm>
 
+#include "common/random.h"
 #include "engine/parallel.h"
 
 namespace blackout {
-namespace {
-
-constexpr u64 kGolden = 0x9e3779b97f4a7c15ull;
-
-u64 mix(u64 x) {  // the finaliser of splitmix64
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
-
 void draw_samples(const double *threshold, const i64 *alias, i64 vocab, u64 seed, u64 step,
                   i64 groups, i64 count, i64 *samples, int threads) {
-  const u64 start = mix(mix(seed + kGolden) + step * kGolden);
+  const u64 start = mix64(mix64(seed + kGolden) + step * kGolden);
   const double scale = static_cast<double>(vocab) * 0x1p-53;
   parallel_ranges(groups * count, 2048, threads, [&](i64 begin, i64 end) {
     for (i64 i = begin; i < end; ++i) {
       const u64 group = static_cast<u64>(i / count), place = static_cast<u64>(i % count);
-      const u64 bits = mix(start + ((group << 32) + place + 1) * kGolden);
+      const u64 bits = mix64(start + ((group << 32) + place + 1) * kGolden);
       const double position = static_cast<double>(bits >> 11) * scale;
       const i64 column = std::min(static_cast<i64>(position), vocab - 1);
       const bool keep = position - static_cast<double>(column) < threshold[column];

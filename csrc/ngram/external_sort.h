@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "common/threads.h"
 #include "ngram/big_buffer.h"
-#include "ngram/parallel.h"
 #include "ngram/temp_file.h"
 
 namespace blackout::ngram {
@@ -161,7 +161,7 @@ class ExternalSorter {
     std::vector<Run<Record>> runs;
     for (size_t i = 0; i < parts; ++i)
       runs.emplace_back(data + size_ * i / parts, data + size_ * (i + 1) / parts);
-    run_parallel(parts, [&](size_t i) {
+    run_pieces(parts, [&](size_t i) {
       std::sort(data + size_ * i / parts, data + size_ * (i + 1) / parts, Less());
     });
     return runs;

@@ -5,8 +5,8 @@
 #include <limits>
 #include <new>
 
+#include "common/threads.h"
 #include "ngram/gram.h"
-#include "ngram/parallel.h"
 
 namespace blackout::ngram {
 namespace {
@@ -35,7 +35,7 @@ class LevelOf final : public Level {
     };
     const auto middle = entries_.begin() + static_cast<ptrdiff_t>(entries_.size() / 2);
     if (entries_.size() > 1 << 16) {
-      run_parallel(2, [&](size_t i) {
+      run_pieces(2, [&](size_t i) {
         i ? std::sort(middle, entries_.end(), less) : std::sort(entries_.begin(), middle, less);
       });
       std::inplace_merge(entries_.begin(), middle, entries_.end(), less);

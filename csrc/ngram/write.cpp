@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "common/threads.h"
+
 namespace blackout::ngram {
 namespace {
 
@@ -37,7 +39,7 @@ char *format_log10(double value, char *out) {
 ArpaLines::ArpaLines(int order, bool backoffs, const WordTexts &words, size_t threads,
                      const Write &write)
     : order_(static_cast<size_t>(order)), backoffs_(backoffs), words_(words), write_(write) {
-  for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  threads_ = start_threads(threads, [this](size_t) { work(); });
 }
 
 ArpaLines::~ArpaLines() {
@@ -53,6 +55,10 @@ void ArpaLines::submit() {
   auto block = std::make_unique<Block>();
   block->words.swap(records_);
   block->numbers.swap(numbers_);
+  if (threads_.empty()) {  // the system gave none
+    format(*block);
+    block->taken = block->done = true;
+  }
   size_t waiting;
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -13,10 +13,9 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <vector>
 
+#include "common/threads.h"
 #include "text/utf8.h"
 
 namespace blackout {
@@ -192,29 +191,13 @@ class ParallelScanner {
   void scan_pieces(const std::vector<const uint8_t *> &cuts, bool last) {
     const size_t n = cuts.size() - 1;
     std::vector<Position> at(n);
-    std::vector<std::exception_ptr> raised(n);
     at[0] = open_;
-    auto work = [&](size_t i) {
-      try {
-        Scanner<Sink> scanner(options_, sinks_[i]);
-        scanner.scan(cuts[i], cuts[i + 1], at[i]);
-        if (last && i + 1 == n && at[i].fault == Fault::none) scanner.finish(at[i]);
-        sinks_[i].flush();
-      } catch (...) {
-        raised[i] = std::current_exception();
-      }
-    };
-    std::vector<std::thread> threads;
-    threads.reserve(n);
-    for (size_t i = 1; i < n; ++i) {
-      try {
-        threads.emplace_back(work, i);
-      } catch (const std::system_error &) {
-        work(i);  // the system gives no more threads: slower, not wrong
-      }
-    }
-    work(0);
-    for (std::thread &thread : threads) thread.join();
+    const std::vector<std::exception_ptr> raised = try_pieces(n, [&](size_t i) {
+      Scanner<Sink> scanner(options_, sinks_[i]);
+      scanner.scan(cuts[i], cuts[i + 1], at[i]);
+      if (last && i + 1 == n && at[i].fault == Fault::none) scanner.finish(at[i]);
+      sinks_[i].flush();
+    });
     for (size_t i = 0; i < n; ++i) {
       if (raised[i]) std::rethrow_exception(raised[i]);
       if (at[i].fault != Fault::none) raise_fault(at[i], lines_ + at[i].newlines + 1);

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/random.h"
 #include "text/encoder.h"
 
 namespace blackout {
@@ -101,12 +102,7 @@ namespace {
 // SplitMix64: the whole state is one counter.
 struct Random {
   uint64_t state;
-  uint64_t next() {
-    uint64_t z = state += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
+  uint64_t next() { return mix64(state += kGolden); }
   // Uniform below n (n at most 2^32): the high half of a product, redrawn where it would be biased.
   uint64_t below(uint64_t n) {
     uint64_t product = (next() >> 32) * n;
