@@ -74,6 +74,7 @@ def load_weights(
     if read_metadata(path).get("vocab_hash") != model.vocab.hash:
         raise UserError(f"{path}: was trained with another vocabulary than {folder / 'vocab.txt'}")
     load_tensors(path, model.state_dict(), prefix)
+    model.folder = folder
 
 
 def new_model(config: Config, vocab: Vocab, impl: str = "auto") -> LanguageModel:

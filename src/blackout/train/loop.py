@@ -36,6 +36,7 @@ from blackout.models.saved import (
 )
 from blackout.optim import Schedule
 from blackout.runtime import choose_device, set_threads
+from blackout.score.checked import NotALogProbability
 from blackout.score.perplexity import Perplexity, evaluate
 from blackout.shown import on_one_line
 from blackout.text.prepared import Prepared
@@ -219,7 +220,10 @@ class Trainer:
     def _end_epoch(self) -> None:
         position = self.position
         self.progress.validation_begins()
-        valid = evaluate(self.model, self.valid)
+        try:
+            valid = evaluate(self.model, self.valid)
+        except NotALogProbability:
+            self._stop_as_not_finite("the validation perplexity is no number")
         self._require_finite(valid.perplexity, "validation perplexity")
         self._require_finite_weights()
         lr = self.schedule.lr
