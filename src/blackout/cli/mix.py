@@ -162,6 +162,7 @@ def run(options: MixOptions, components: list[Component], tune_part: Part, test_
             "words": result.words,
             "sentence_ends": result.sentence_ends,
             "unknown": result.unknown,
+            "impossible": result.impossible,
             "components": [
                 {
                     "name": name,
@@ -206,6 +207,8 @@ def tell(output: Output, names: list[str], fit: Fit, result: Mixed) -> None:
         f"\nwords           {result.words:,} ({result.unknown:,} unknown), "
         f"{result.sentence_ends:,} sentence ends"
     )
+    if result.impossible:
+        output.say(f"impossible      {result.impossible:,} words: no model gives them probability")
     if fit.iterations:
         output.say(f"weights         after {fit.iterations} iterations of EM")
 

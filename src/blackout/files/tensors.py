@@ -102,16 +102,20 @@ def load_tensors(path: Path, into: Mapping[str, Tensor], prefix: str = "") -> No
             if found != expected:
                 raise UserError(f"{path}: {name} is {found}, the model's is {expected}")
             file.seek(start + entry["data_offsets"][0])
-            _read_into(file, tensor.detach().view(-1))
+            if not _read_into(file, tensor.detach().view(-1)):
+                raise UserError(f"{path}: damaged: {name} has infinite numbers or NaN in it")
 
 
-def _read_into(file: IO[bytes], flat: Tensor) -> None:
-    """Fills a tensor with the bytes that follow in a file."""
+def _read_into(file: IO[bytes], flat: Tensor) -> bool:
+    """Fills a tensor with the bytes that follow in a file; says whether all are finite numbers."""
+    finite = True
     for piece in flat.split(max(1, _PIECE // flat.element_size())):
         buffer = piece if piece.device.type == "cpu" else torch.empty_like(piece, device="cpu")
         file.readinto(buffer.view(torch.uint8).numpy())  # type: ignore[attr-defined]
+        finite = finite and bool(buffer.isfinite().all())
         if buffer is not piece:
             piece.copy_(buffer)
+    return finite
 
 
 def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:

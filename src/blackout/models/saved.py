@@ -65,6 +65,7 @@ def load_weights(
     if fields.get("config_hash") != config_hash:
         raise UserError(f"{path}: was trained with other settings than {folder.config} has")
     load_tensors(path, model.state_dict(), prefix)
+    model.folder = folder.path
 
 
 def new_model(config: Config, vocab: Vocab, impl: str = "auto") -> LanguageModel:

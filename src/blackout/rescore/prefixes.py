@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from blackout.models.language_model import LanguageModel
+from blackout.score.checked import checked
 from blackout.text.vocab import EOS
 
 _SENTENCES = 1 << 14  # walked together, if their states fit into …
@@ -90,7 +91,7 @@ def score_sentences(
                     pairs += sum(len(level.word) for level in levels)
                     _score(model, levels, log_probs)
                     if event is not None and events is not None:
-                        _score_event(event, levels, events)
+                        _score_event(model, event, levels, events)
                 if progress is not None:
                     progress(int(offsets[last]), len(tokens))
     finally:
@@ -155,14 +156,16 @@ def _score(model: LanguageModel, levels: list[_Level], log_probs: np.ndarray) ->
     scores = model.output.pair_log_prob(
         hidden, torch.from_numpy(row).to(hidden.device), torch.from_numpy(word).to(hidden.device)
     )
-    values = scores.double().cpu().numpy()
+    values = checked(scores.double().cpu().numpy(), model)
     end = 0
     for level in levels:
         start, end = end, end + len(level.word)
         log_probs[level.place] = values[start:end][level.pair]
 
 
-def _score_event(event: Event, levels: list[_Level], events: np.ndarray) -> None:
+def _score_event(
+    model: LanguageModel, event: Event, levels: list[_Level], events: np.ndarray
+) -> None:
     for level in levels:
         asked = event.words[level.word]
         rows = np.unique(level.row[asked])  # the answer is the same for all words of a prefix
@@ -170,6 +173,7 @@ def _score_event(event: Event, levels: list[_Level], events: np.ndarray) -> None
         for start in range(0, len(rows), _EVENT_ROWS):
             some = rows[start : start + _EVENT_ROWS]
             hidden = level.hidden[torch.from_numpy(some).to(level.hidden.device)]
-            answers[some] = event.log_prob(hidden).double().cpu().numpy()
+            logs = event.log_prob(hidden).double().cpu().numpy()
+            answers[some] = checked(logs, model, may_be_impossible=True)
         values = np.where(asked, answers[level.row], -np.inf)
         events[level.place] = values[level.pair]

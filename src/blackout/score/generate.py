@@ -8,6 +8,7 @@ import torch
 
 from blackout.errors import UserError
 from blackout.models.language_model import LanguageModel
+from blackout.score.checked import checked
 from blackout.text.vocab import EOS, UNK, Vocab
 
 
@@ -41,7 +42,8 @@ def generate(
     with torch.no_grad():
         for _ in range(words):
             hidden, state = model(context, state)
-            scores = model.output.log_prob(hidden[-1, 0]).double().cpu()
+            values = model.output.log_prob(hidden[-1, 0]).double().cpu().numpy()
+            scores = torch.from_numpy(checked(values, model, may_be_impossible=True))
             if not allow_unknown:
                 scores[UNK] = -torch.inf
             token = _choose(scores, temperature, top_k, generator)

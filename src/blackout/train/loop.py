@@ -30,7 +30,9 @@ from blackout.models.saved import load_weights, new_model, save_weights
 from blackout.optim import Schedule
 from blackout.run_folder import RunFolder
 from blackout.runtime import choose_device, set_threads
+from blackout.score.checked import NotALogProbability
 from blackout.score.perplexity import Perplexity, evaluate
+from blackout.shown import on_one_line
 from blackout.text.prepared import Prepared
 from blackout.text.streams import Block, Streams
 from blackout.train.checkpoint import Checkpoints, Position
@@ -210,7 +212,10 @@ class Trainer:
     def _end_epoch(self) -> None:
         position = self.position
         self.progress.validation_begins()
-        valid = evaluate(self.model, self.valid)
+        try:
+            valid = evaluate(self.model, self.valid)
+        except NotALogProbability:
+            self._stop_as_not_finite("the validation perplexity is no number")
         self._require_finite(valid.perplexity, "validation perplexity")
         self._require_finite_weights()
         lr = self.schedule.lr
@@ -252,8 +257,8 @@ class Trainer:
         try:
             self.report(self.folder.path)
         except Exception as error:
-            text = " ".join(str(error).split())
-            print(f"warning: no report.html: {type(error).__name__}: {text}", file=sys.stderr)
+            kind, text = type(error).__name__, on_one_line(error)
+            print(f"warning: no report.html: {kind}: {text}", file=sys.stderr)
 
     # ------------------------------------------------------------------ helpers
 

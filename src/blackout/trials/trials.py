@@ -24,6 +24,7 @@ from pathlib import Path
 from blackout.errors import UserError
 from blackout.files.lock import locked
 from blackout.run_folder import RunFolder
+from blackout.shown import visible
 from blackout.text.prepared import Prepared
 from blackout.trials.board import Board
 from blackout.trials.crew import Crew
@@ -123,7 +124,7 @@ class Trials:
         if self.say is not None:
             self.say(line)
         else:
-            print(line, file=sys.stderr, flush=True)
+            print(visible(line), file=sys.stderr, flush=True)
 
     def _model(self, job: Job) -> Path:
         return self.folder / "models" / job.key
