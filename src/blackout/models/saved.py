@@ -17,6 +17,7 @@ from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
 from blackout.files.tensors import load_tensors, read_metadata, save_tensors
+from blackout.memory import free_memory, require, scoring_need
 from blackout.models.language_model import LanguageModel, build_model
 from blackout.text.vocab import Vocab
 
@@ -55,6 +56,7 @@ def load(
     """
     folder = Path(folder)
     config, vocab = read_description(folder)
+    require(scoring_need(config, len(vocab), str(folder)), free_memory())
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not ours to reset
         model = new_model(config, vocab)
     load_weights(folder, model, which)
