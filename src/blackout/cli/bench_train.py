@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from blackout.cli.common import Output, parse
-from blackout.config import Cell, Config, Loss
+from blackout.config import Cell, Config, Loss, check_whole
+from blackout.memory import free_memory, require, training_need
 
 if TYPE_CHECKING:
     from blackout.bench.measure import Speed
@@ -81,6 +82,8 @@ class BenchTrainOptions:
 def main(arguments: Sequence[str]) -> None:
     options = parse(BenchTrainOptions, "bench train", arguments)
     config = options.config()
+    check_whole("vocab_size", options.vocab_size, 3)
+    require(training_need(config, options.vocab_size), free_memory())
 
     from blackout.bench.measure import TrainingBench  # PyTorch comes with it
     from blackout.bench.profile import profile

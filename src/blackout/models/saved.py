@@ -14,6 +14,7 @@ import torch
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.tensors import load_tensors, read_metadata, save_tensors
+from blackout.memory import free_memory, require, scoring_need
 from blackout.models.language_model import LanguageModel, build_model
 from blackout.run_folder import RunFolder
 from blackout.text.vocab import Vocab
@@ -37,6 +38,7 @@ def load(
     """
     place = RunFolder(folder)
     about = place.description()
+    require(scoring_need(about.config, len(about.vocab), str(folder)), free_memory())
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not ours to reset
         model = new_model(about.config, about.vocab)
     load_weights(place, model, about.hash, which)

@@ -26,10 +26,11 @@ import torch
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.tensors import first_non_finite
+from blackout.memory import training_need
 from blackout.models.saved import load_weights, new_model, save_weights
 from blackout.optim import Schedule
 from blackout.run_folder import RunFolder
-from blackout.runtime import choose_device, set_threads
+from blackout.runtime import choose_device, require_memory, set_threads
 from blackout.score.checked import NotALogProbability
 from blackout.score.perplexity import Perplexity, evaluate
 from blackout.shown import on_one_line
@@ -101,6 +102,7 @@ class Trainer:
         self.device = choose_device(config.run.device)
         self.valid = data.shard("valid")
         self.checkpoints = Checkpoints(folder, config, data)
+        require_memory(training_need(config, len(data.vocab)), self.device)
         self.model = new_model(config, data.vocab).to(self.device)
         prepare_proposal(self.model, data.shard("train"))
         self.optimizer = build_optimizer(config, self.model, data.vocab.counts)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from blackout.config import check_whole
 from blackout.errors import UserError
 from blackout.files.lock import locked
 from blackout.run_folder import RunFolder
@@ -53,8 +54,7 @@ class Trials:
     def __init__(
         self, folder: Path, *, workers: int = 0, say: Callable[[str], None] | None = None
     ) -> None:
-        if workers < 0:
-            raise UserError(f"workers is {workers}, must be 0 or more")
+        check_whole("workers", workers, 0)
         self.folder, self.workers, self.say = Path(folder), workers, say
         self._texts: dict[Path, Prepared] = {}
 
