@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 
+#include "common/checked_size.h"
+
 namespace blackout {
 namespace {
 
@@ -39,7 +41,7 @@ void advise_huge_pages(void *data, size_t bytes) {
 
 Buffer *take_buffer(size_t bytes) {
   const size_t unit = bytes >= kHugePage ? kHugePage : 4096;
-  bytes = (bytes / unit + 1) * unit;
+  bytes = checked_multiply(bytes / unit + 1, unit);
   {
     std::lock_guard<std::mutex> lock(mutex);
     auto best = idle().end();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <stdexcept>
 #include <vector>
 
 namespace blackout {
@@ -25,6 +27,8 @@ void sort_by_digit(const std::vector<Occurrence> &from, std::vector<Occurrence> 
 }  // namespace
 
 i64 collect_rows(const i64 *gradient_rows, i64 n, i64 *rows, i64 *start, int32_t *order) {
+  if (n < 0 || n > std::numeric_limits<int32_t>::max())
+    throw std::length_error("more than 2,147,483,647 row gradients in one block");
   std::vector<Occurrence> sorted(static_cast<size_t>(n)), other(static_cast<size_t>(n));
   u64 largest = 0;
   for (i64 i = 0; i < n; ++i) {

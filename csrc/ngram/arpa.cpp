@@ -1,6 +1,7 @@
 #include "ngram/arpa.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "ngram/number.h"
@@ -159,8 +160,9 @@ void ArpaReader::entry(std::string_view text) {
   if (!parse_number(fields[0], prob)) fail(quote(fields[0]) + " is not a number");
   if (n == section_ + 2 && !parse_number(fields[n - 1], backoff))
     fail(quote(fields[n - 1]) + " is not a number");
-  // Other programs let rounding lift a probability a little above 1.
-  if (prob > 1e-3) fail("log10 probability " + std::string(fields[0]) + " is above 0");
+  for (const double number : {prob, backoff})
+    if (std::fabs(number) > kMostLog10) fail("a number beyond 1e6 is no log10 of anything");
+  if (prob > kRounding) fail("log10 probability " + std::string(fields[0]) + " is above 0");
   if (section_ == announced_.size() && backoff != 0)
     fail("a back-off weight on an n-gram of the highest order");
   if (++found_ > announced_[section_ - 1])

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "common/checked_size.h"
+
 namespace blackout::ngram {
 
 template <class Record>
@@ -20,7 +22,7 @@ class BigBuffer {
   // Untouched pages cost nothing, so a generous setting does not hurt a small text.
   void allocate(size_t records) {
     constexpr size_t kHuge = size_t{2} << 20;
-    const size_t bytes = (records * sizeof(Record) + kHuge - 1) / kHuge * kHuge;
+    const size_t bytes = checked_round_up(checked_multiply(records, sizeof(Record)), kHuge);
     data_ = static_cast<Record *>(std::aligned_alloc(kHuge, bytes));
     if (!data_) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE

@@ -137,6 +137,10 @@ std::vector<float> score_all(const Model &model, const Ids &context, bool bos) {
   for (size_t i = 0; i < context.size(); ++i) model.score(state, context.data()[i]);
   std::vector<float> scores(model.words);
   for (Id id = 0; id < model.words; ++id) {
+    if (id == model.bos) {  // never predicted
+      scores[id] = kLogZero;
+      continue;
+    }
     State copy = state;
     scores[id] = model.score(copy, id);
   }

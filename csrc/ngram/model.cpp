@@ -77,7 +77,7 @@ float Model::score_found(State &state, const Found &found) const {
   const size_t length = std::min(longest + 1, order - 1);
   std::copy(found.begin(), found.begin() + length, state.context.begin());
   state.length = length;
-  return prob;
+  return checked_log10(prob);
 }
 
 }  // namespace blackout::ngram

@@ -7,6 +7,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace blackout::ngram {
@@ -15,6 +17,25 @@ using Id = uint32_t;  // of a word: its place among the unigrams
 constexpr size_t kMaxModelOrder = 10;
 constexpr uint32_t kNone = ~uint32_t{0};
 constexpr float kLogZero = -99.0f;
+
+// No number of a model file is larger: sums of a few of them stay finite, and are printed whole.
+constexpr double kMostLog10 = 1e6;
+// Other programs let rounding lift a probability a little above 1.
+constexpr double kRounding = 1e-3;
+
+// The numbers of a file do not make a probability.
+struct NotAProbability : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Every log10 probability that is a sum of numbers of a file comes through here: it is finite and
+// at most 0. (Each of them may be right and the sum wrong, where a back-off weight is too large.)
+inline float checked_log10(float sum) {
+  if (sum <= 0) return sum;
+  if (sum <= kRounding) return 0.0f;
+  throw NotAProbability("gives a word log10 probability " + std::to_string(sum) +
+                        ", above 0: its back-off weights do not fit its probabilities");
+}
 
 // An n-gram below the highest order; its children are [first, first of the next node).
 struct Node {

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <vector>
 
+#include "common/checked_size.h"
 #include "text/checksum.h"
+#include "text/utf8.h"
 
 namespace blackout::ngram {
 namespace {
@@ -41,7 +44,7 @@ uint64_t own_checksum(Header header) {
   return checksum(&header, sizeof header);
 }
 
-size_t padded(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+size_t padded(size_t bytes) { return checked_round_up(bytes, kAlign); }
 
 [[noreturn]] void refuse(const std::string &what) { throw std::invalid_argument(what); }
 
@@ -54,30 +57,21 @@ struct Section {
 size_t levels(size_t order) { return order > 1 ? order - 1 : 1; }
 
 std::vector<Section> sections(const Model &m, size_t text_bytes) {
-  std::vector<Section> all{{m.text_ends, m.words * sizeof(uint64_t)},
+  std::vector<Section> all{{m.text_ends, checked_multiply(m.words, sizeof(uint64_t))},
                            {m.text, text_bytes},
-                           {m.slots, (m.slot_mask + 1) * sizeof(Id)}};
+                           {m.slots, checked_multiply(m.slot_mask + 1, sizeof(Id))}};
   for (size_t i = 0; i < levels(m.order); ++i)
-    all.push_back({m.nodes[i], (m.counts[i] + 1) * sizeof(Node)});
-  if (m.order > 1) all.push_back({m.leaves, m.counts[m.order - 1] * sizeof(Leaf)});
+    all.push_back({m.nodes[i], checked_multiply(checked_add(m.counts[i], 1), sizeof(Node))});
+  if (m.order > 1)
+    all.push_back({m.leaves, checked_multiply(m.counts[m.order - 1], sizeof(Leaf))});
   return all;
 }
 
-// Every number in the arrays that is used as an index must be one.
-template <class Entry>
-bool words_fit(const Entry *entries, uint64_t n, Id words) {
-  Id most = 0;
-  for (uint64_t i = 0; i < n; ++i) most = std::max(most, entries[i].word);
-  return n == 0 || most < words;
-}
+bool is_log_probability(float value) { return value <= 0 && value >= -kMostLog10; }
+bool is_log_weight(float value) { return std::fabs(value) <= kMostLog10; }  // false for NaN
 
-bool children_fit(const Node *nodes, uint64_t n, uint64_t children) {
-  bool rising = nodes[0].first == 0;
-  for (uint64_t i = 0; i < n; ++i) rising &= nodes[i].first <= nodes[i + 1].first;
-  return rising && nodes[n].first == children;
-}
-
-bool consistent(const Model &m, size_t text_bytes) {
+// Words that are words, and a table that finds each of them: all are there once.
+bool words_sound(const Model &m, size_t text_bytes) {
   uint64_t end = 0, empty = 0;
   for (Id i = 0; i < m.words; ++i) {
     if (m.text_ends[i] < end) return false;
@@ -89,12 +83,54 @@ bool consistent(const Model &m, size_t text_bytes) {
     else if (m.slots[i] >= m.words) return false;
   }
   if (empty == 0) return false;
-  for (size_t i = 0; i < levels(m.order); ++i) {
-    const uint64_t children = m.order > 1 ? m.counts[i + 1] : 0;
-    if (!words_fit(m.nodes[i], m.counts[i], m.words)) return false;
-    if (!children_fit(m.nodes[i], m.counts[i], children)) return false;
+  for (Id i = 0; i < m.words; ++i) {
+    const std::string_view word = m.word(i);
+    const uint8_t *begin = reinterpret_cast<const uint8_t *>(word.data());
+    if (utf8_fault(begin, begin + word.size()) != begin + word.size()) return false;
+    if (m.find(word) != i) return false;
   }
-  return m.order == 1 || words_fit(m.leaves, m.counts[m.order - 1], m.words);
+  const bool unknown = m.word(m.unk) == "<unk>" || m.word(m.unk) == "<UNK>";
+  return unknown && m.word(m.eos) == "</s>" && m.find("<s>") == m.bos;
+}
+
+// Children cover the level below, each family sorted; words and probabilities are some.
+template <class Entry>
+bool families_sound(const Node *parents, uint64_t n, const Entry *entries, uint64_t count,
+                    Id words) {
+  if (parents[0].first != 0 || parents[n].first != count) return false;
+  for (uint64_t i = 0; i < n; ++i) {
+    const uint64_t first = parents[i].first, end = parents[i + 1].first;
+    if (first > end || end > count) return false;
+    for (uint64_t k = first; k < end; ++k) {
+      if (entries[k].word >= words || !is_log_probability(entries[k].prob)) return false;
+      if (k > first && entries[k - 1].word >= entries[k].word) return false;
+    }
+  }
+  return true;
+}
+
+bool backoffs_sound(const Node *nodes, uint64_t n) {
+  bool sound = true;
+  for (uint64_t i = 0; i < n; ++i) sound &= is_log_weight(nodes[i].backoff);
+  return sound;
+}
+
+// Every number that is used as an index must be one, every log-probability a log-probability:
+// the checksum tells damage, this tells a file made to do harm.
+bool consistent(const Model &m, size_t text_bytes) {
+  if (!words_sound(m, text_bytes)) return false;
+  for (Id i = 0; i < m.words; ++i)
+    if (m.nodes[0][i].word != i || !is_log_probability(m.nodes[0][i].prob)) return false;
+  for (size_t i = 0; i < levels(m.order); ++i) {
+    const Node *nodes = m.nodes[i];
+    if (!backoffs_sound(nodes, m.counts[i])) return false;
+    if (i + 2 < m.order
+            ? !families_sound(nodes, m.counts[i], m.nodes[i + 1], m.counts[i + 1], m.words)
+            : m.order > 1 &&
+                  !families_sound(nodes, m.counts[i], m.leaves, m.counts[i + 1], m.words))
+      return false;
+  }
+  return true;
 }
 
 void check_header(const Header &h, size_t size) {
@@ -160,6 +196,9 @@ MappedModel::MappedModel(const std::string &path, bool verify) {
   map(path);
   try {
     read(verify);
+  } catch (const std::length_error &) {
+    ::munmap(const_cast<char *>(data_), size_);
+    refuse("damaged: its parts do not fit into the file");
   } catch (...) {
     ::munmap(const_cast<char *>(data_), size_);
     throw;

@@ -135,7 +135,7 @@ void set_unset(const Level &level, size_t n, ModelData &data) {
       model.score(full, words[k]);
     }
     const float backoff = model.nodes[n - 2][full.context[n - 2]].backoff;
-    data.nodes[n - 1][i].prob = backoff + model.score(shorter, words[n - 1]);
+    data.nodes[n - 1][i].prob = checked_log10(backoff + model.score(shorter, words[n - 1]));
   }
 }
 

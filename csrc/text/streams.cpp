@@ -39,9 +39,10 @@ uint64_t sentence_at(const TokenText &text, uint64_t i) { return text.order ? te
 }  // namespace
 
 StreamFiller::StreamFiller(TokenText text, uint64_t batch, uint64_t bptt)
-    : cursors(batch, Cursor{0, 0}), text_(text), batch_(batch), bptt_(bptt) {
+    : text_(text), batch_(batch), bptt_(bptt) {
   if (batch == 0 || bptt == 0 || (batch | bptt) >> 32)
     throw std::invalid_argument("batch and bptt must be at least 1 and below 2^32");
+  cursors.assign(batch, Cursor{0, 0});
   // Everything below trusts the numbers, so that a wrong one must not get this far.
   for (uint64_t i = 0; i < text.sentences; ++i)
     if (text.offsets[i] >= text.offsets[i + 1] || (text.order && text.order[i] >= text.sentences))

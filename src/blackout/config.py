@@ -30,6 +30,35 @@ from blackout.losses import LossName
 Cell = Literal["sigmoid", "tanh", "relu", "lstm", "gru"]
 
 
+# The most that settings may be: above it stands a mistake or a trap, not a wish. What lies below
+# may still be too much for a machine; blackout.memory tells, before memory is asked for.
+MOST = {
+    "vocab_size": 1_000_000_000,
+    "min_count": 2**63,
+    "hidden": 100_000,
+    "layers": 100,
+    "projection": 100_000,
+    "samples": 10_000_000,
+    "batch": 1_000_000,
+    "bptt": 1_000_000,
+    "epochs": 1_000_000,
+    "threads": 1024,
+    "workers": 1024,
+    "words": 100_000_000,
+}
+
+
+def check_whole(name: str, value: int, least: int) -> None:
+    """Refuses a whole number below ``least`` or above the most that the setting may be.
+
+    >>> check_whole("hidden", 10**7, 1)
+    Traceback (most recent call last):
+    blackout.errors.UserError: hidden is 10000000, must be at most 100,000
+    """
+    _check(value >= least, name, value, f"at least {least}" if least else "0 or more")
+    _check(value <= MOST[name], name, value, f"at most {MOST[name]:,}")
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """Where the text is: three files, or a folder that ``blackout prepare`` made of them."""
@@ -42,6 +71,14 @@ class DataConfig:
     """Text for the final perplexity."""
     prepared: str | None = None
     """Folder of blackout prepare, instead of the three files."""
+
+    def __post_init__(self) -> None:
+        for name, path in vars(self).items():
+            if path is not None and not _is_utf8(path):
+                raise UserError(
+                    f"{name}: the path {path!r} is not valid UTF-8, so run.toml cannot hold it; "
+                    "rename the file, or give a link to it"
+                )
 
 
 @dataclass(frozen=True)
@@ -61,8 +98,8 @@ class TextConfig:
 
     def __post_init__(self) -> None:
         if self.vocab_size is not None:
-            _check(self.vocab_size >= 3, "vocab_size", self.vocab_size, "at least 3")
-        _check(self.min_count >= 1, "min_count", self.min_count, "at least 1")
+            check_whole("vocab_size", self.vocab_size, 3)
+        check_whole("min_count", self.min_count, 1)
 
 
 @dataclass(frozen=True)
@@ -89,9 +126,9 @@ class ModelConfig:
     """Number format of the two word tables; bf16 halves them, updates are rounded at random."""
 
     def __post_init__(self) -> None:
-        _check(self.hidden >= 1, "hidden", self.hidden, "at least 1")
-        _check(self.layers >= 1, "layers", self.layers, "at least 1")
-        _check(self.projection >= 0, "projection", self.projection, "0 or more")
+        check_whole("hidden", self.hidden, 1)
+        check_whole("layers", self.layers, 1)
+        check_whole("projection", self.projection, 0)
         _check(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
         _check(0 < self.init_range < math.inf, "init_range", self.init_range, "above 0")
 
@@ -123,7 +160,7 @@ class LossConfig:
 
     def __post_init__(self) -> None:
         losses.find(self.loss)
-        _check(self.samples >= 1, "samples", self.samples, "at least 1")
+        check_whole("samples", self.samples, 1)
         _check(0 <= self.alpha <= 1, "alpha", self.alpha, "between 0 and 1")
         if self.log_z != "learned":
             _check(math.isfinite(self.log_z), "log_z", self.log_z, 'a number or "learned"')
@@ -186,11 +223,11 @@ class RunConfig:
     """Save a checkpoint this often; one is also saved after each epoch."""
 
     def __post_init__(self) -> None:
-        _check(self.batch >= 1, "batch", self.batch, "at least 1")
-        _check(self.bptt >= 1, "bptt", self.bptt, "at least 1")
-        _check(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        check_whole("batch", self.batch, 1)
+        check_whole("bptt", self.bptt, 1)
+        check_whole("epochs", self.epochs, 1)
         _check(0 <= self.seed < 2**63, "seed", self.seed, "0 or more and below 2**63")
-        _check(self.threads >= 0, "threads", self.threads, "0 or more")
+        check_whole("threads", self.threads, 0)
         _check(
             self.checkpoint_minutes > 0, "checkpoint_minutes", self.checkpoint_minutes, "above 0"
         )
@@ -211,7 +248,7 @@ class Config:
     def from_toml(cls, text: str, source: str = "config") -> Config:
         try:
             return cls.from_dict(tomllib.loads(text), source)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # a number too long, brackets too deep
             raise UserError(f"{source}: not valid TOML: {error}") from None
 
     @classmethod
@@ -246,6 +283,14 @@ def _check(ok: bool, name: str, value: object, expected: str) -> None:
         raise UserError(f"{name} is {value!r}, must be {expected}")
 
 
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _toml_value(value: object) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_toml_value(v) for v in value) + "]"
@@ -276,7 +321,7 @@ def _convert(value: object, hint: Any, source: str, name: str) -> object:
         get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     ):
         if option is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
+            return float(value) if abs(value) < 2**1000 else math.inf
         if get_origin(option) is Literal:
             if value in get_args(option):
                 return value

@@ -6,16 +6,25 @@ import os
 
 import torch
 
+from blackout.config import check_whole
 from blackout.errors import UserError
+from blackout.memory import Need, free_memory, require
 
 
 def set_threads(threads: int) -> int:
     """Lets PyTorch use this many CPU threads; 0 for all cores. Gives the number."""
-    if threads < 0:
-        raise UserError(f"threads is {threads}, must be 0 or more")
+    check_whole("threads", threads, 0)
     threads = threads or os.cpu_count() or 1
     torch.set_num_threads(threads)
     return threads
+
+
+def require_memory(need: Need, device: torch.device) -> None:
+    """Refuses what does not fit into the free memory of a device."""
+    if device.type == "cuda":
+        require(need, torch.cuda.mem_get_info(device)[0], "the GPU has")
+    else:
+        require(need, free_memory())
 
 
 def choose_device(name: str) -> torch.device:

@@ -18,7 +18,7 @@ def training_flops(config: Config, vocab_size: int) -> int:
     1161216
     """
     rows = losses.find(config.loss.loss).trained_rows(config.loss, vocab_size)
-    return 6 * (_body(config) + round(rows * _width(config)))
+    return 6 * (body_weights(config) + round(rows * output_width(config)))
 
 
 def scoring_flops(config: Config, vocab_size: int) -> int:
@@ -28,16 +28,17 @@ def scoring_flops(config: Config, vocab_size: int) -> int:
     32899072
     """
     rows = losses.find(config.loss.loss).scored_rows(config.loss, vocab_size)
-    return 2 * (_body(config) + round(rows * _width(config)))
+    return 2 * (body_weights(config) + round(rows * output_width(config)))
 
 
-def _body(config: Config) -> int:
-    """Multiplications of the network below the output layer, for one word."""
+def body_weights(config: Config) -> int:
+    """Numbers in the matrices below the output layer; each is one multiplication a word."""
     model = config.model
     gates = _GATES[model.cell]
     matrices = gates * (2 * model.layers - (1 if gates == 1 else 0))
     return matrices * model.hidden**2 + model.projection * model.hidden
 
 
-def _width(config: Config) -> int:
+def output_width(config: Config) -> int:
+    """Numbers of a hidden state where the output layer gets it."""
     return config.model.projection or config.model.hidden

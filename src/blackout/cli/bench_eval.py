@@ -9,8 +9,9 @@ from typing import Literal
 from blackout import losses
 from blackout.cli.bench_train import show
 from blackout.cli.common import Output, parse
-from blackout.config import Cell, Config
+from blackout.config import Cell, Config, check_whole
 from blackout.losses import LossName
+from blackout.memory import free_memory, require, scoring_need
 
 
 @dataclass
@@ -52,6 +53,9 @@ def main(arguments: Sequence[str]) -> None:
         },
         "bench eval",
     )
+    check_whole("vocab_size", options.vocab_size, 3)
+    check_whole("words", options.words, 32)
+    require(scoring_need(config, options.vocab_size, "this benchmark"), free_memory())
 
     from blackout.bench.measure import EvaluationBench  # PyTorch comes with it
     from blackout.bench.profile import profile

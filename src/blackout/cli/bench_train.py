@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 from blackout import losses
 from blackout.cli.common import Output, parse
-from blackout.config import Cell, Config
+from blackout.config import Cell, Config, check_whole
 from blackout.losses import LossName
+from blackout.memory import free_memory, require, training_need
 
 if TYPE_CHECKING:
     from blackout.bench.measure import Speed
@@ -83,6 +84,8 @@ class BenchTrainOptions:
 def main(arguments: Sequence[str]) -> None:
     options = parse(BenchTrainOptions, "bench train", arguments)
     config = options.config()
+    check_whole("vocab_size", options.vocab_size, 3)
+    require(training_need(config, options.vocab_size), free_memory())
 
     from blackout.bench.measure import TrainingBench  # PyTorch comes with it
     from blackout.bench.profile import profile

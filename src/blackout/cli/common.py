@@ -13,10 +13,12 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
 import tyro
 
 from blackout import losses
+from blackout.cli.streams import say_out
 from blackout.config import TextConfig
-from blackout.errors import UserError
+from blackout.files.atomic import replacing_text
 from blackout.files.plain_json import to_json
 from blackout.losses import LossName
+from blackout.shown import visible
 
 if TYPE_CHECKING:
     from blackout.models.language_model import LanguageModel
@@ -35,12 +37,17 @@ class Output:
 
     def say(self, text: str = "") -> None:
         """Text for people."""
-        print(text, file=sys.stderr if self.json else sys.stdout, flush=True)
+        stream = sys.stderr if self.json else sys.stdout
+        text = visible(text) if stream.isatty() else text
+        if self.json:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            say_out(text)
 
     def result(self, values: Mapping[str, Any]) -> None:
         """The result for programs; only with ``--json``."""
         if self.json:
-            print(to_json(values), flush=True)
+            say_out(to_json(values))
 
 
 @dataclass
@@ -86,17 +93,12 @@ class Computing:
 
 @contextlib.contextmanager
 def open_for_writing(path: Path | None) -> Iterator[IO[str] | None]:
-    """A text file to write, or None."""
+    """A text file to write, there when it is complete; or None."""
     if path is None:
         yield None
         return
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            yield file
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+    with replacing_text(path) as file:
+        yield file
 
 
 _CONSTRUCTORS = tyro.constructors.ConstructorRegistry()

@@ -6,11 +6,12 @@ Nothing heavy is imported before the verb is known: ``blackout --help`` answers 
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
+from blackout.cli.streams import close_output, prepare_streams, say_out
 from blackout.errors import UserError
+from blackout.shown import on_one_line, visible
 
 # verb → (module with a function ``main(arguments)``, what it does)
 VERBS = {
@@ -34,39 +35,59 @@ VERBS = {
 
 def entry() -> None:
     """The console script."""
-    sys.exit(main(sys.argv[1:]))
+    prepare_streams()
+    try:
+        status = main(sys.argv[1:])
+    except SystemExit as end:  # --help and wrong usage
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
+        status = 1
+    finally:
+        lost = close_output()
+    if lost and not status:
+        print(f"blackout: {lost}", file=sys.stderr)
+    sys.exit(status or int(lost is not None))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs a command line; gives the exit status: 0 done, 1 failed, 2 wrong usage."""
     verb, rest = split_verb(arguments)
     if verb is None:
-        wants_help = bool(arguments) and arguments[0] in ("-h", "--help")
-        print(usage(), file=sys.stdout if wants_help or not arguments else sys.stderr)
-        if arguments and not wants_help:
-            print(f"blackout: unknown verb {arguments[0]!r}", file=sys.stderr)
-        return 0 if wants_help else 2
+        return without_verb(arguments)
     try:
         importlib.import_module(VERBS[verb][0]).main(rest)
     except UserError as error:
         if "--debug" in rest:
             raise
-        print(f"blackout {verb}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"blackout {verb}: {on_one_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"blackout {verb}: interrupted", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader of our output went away, e.g. `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if "--debug" in rest:
             raise
         kind = type(error).__name__
-        text = " ".join(str(error).split())
+        text = on_one_line(error)
         print(f"blackout {verb}: {kind}: {text} (--debug shows where)", file=sys.stderr)
         return 1
     return 0
+
+
+def without_verb(arguments: Sequence[str]) -> int:
+    """Help, where it was asked for; else wrong usage."""
+    if arguments and arguments[0] not in ("-h", "--help"):
+        print(usage(), file=sys.stderr)
+        print(f"blackout: unknown verb {visible(arguments[0])!r}", file=sys.stderr)
+        return 2
+    try:
+        say_out(usage())
+    except UserError as error:
+        print(f"blackout: {error}", file=sys.stderr)
+        return 1 if arguments else 2
+    return 0 if arguments else 2
 
 
 def split_verb(arguments: Sequence[str]) -> tuple[str | None, list[str]]:

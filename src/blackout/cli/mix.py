@@ -12,6 +12,7 @@ import tyro
 
 from blackout.cli.common import Computing, Output, Reading, open_for_writing, parse
 from blackout.errors import UserError
+from blackout.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from blackout.mixture.arithmetic import Fit, Floats
@@ -57,10 +58,8 @@ def main(arguments: Sequence[str]) -> None:
     check(options)
     networks = [path for path in options.models if path.is_dir()]
     if networks:
-        from blackout.models.saved import read_description  # PyTorch comes with it
-
-        config, _ = read_description(networks[0])
-        as_in_training = MixOptions(reading=Reading.like(config.text))
+        about = RunFolder(networks[0]).description()
+        as_in_training = MixOptions(reading=Reading.like(about.config.text))
         options = parse(MixOptions, "mix", arguments, default=as_in_training)
     with tempfile.TemporaryDirectory() as folder:
         components, reference = load_components(options)
@@ -163,6 +162,7 @@ def run(options: MixOptions, components: list[Component], tune_part: Part, test_
             "words": result.words,
             "sentence_ends": result.sentence_ends,
             "unknown": result.unknown,
+            "impossible": result.impossible,
             "components": [
                 {
                     "name": name,
@@ -207,6 +207,8 @@ def tell(output: Output, names: list[str], fit: Fit, result: Mixed) -> None:
         f"\nwords           {result.words:,} ({result.unknown:,} unknown), "
         f"{result.sentence_ends:,} sentence ends"
     )
+    if result.impossible:
+        output.say(f"impossible      {result.impossible:,} words: no model gives them probability")
     if fit.iterations:
         output.say(f"weights         after {fit.iterations} iterations of EM")
 

@@ -34,8 +34,9 @@ class NGramTrainOptions:
     """Discounts where there is too little data to estimate them."""
     strict_discounts: bool = False
     """Refuse too little data instead."""
-    memory: str = "4G"
-    """For sorting; larger texts go on in temporary files."""
+    memory: str | None = None
+    """For sorting, such as 800M; larger texts go on in temporary files. By default 4G, or half of
+    the machine's memory where that is less."""
     temp_dir: Path | None = None
     """Folder for temporary files."""
     threads: int = 0

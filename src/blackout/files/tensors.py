@@ -69,6 +69,17 @@ def read_metadata(path: Path) -> dict[str, str]:
         return dict(file.metadata() or {})
 
 
+def peek_metadata(path: Path) -> dict[str, str]:
+    """The text fields of a tensor file, unchecked: its header is all that is read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: damaged: {error}") from None
+
+
 def load_tensors(path: Path, into: Mapping[str, Tensor], prefix: str = "") -> None:
     """Fills existing tensors from a file, whose names with ``prefix`` must be exactly theirs.
 
@@ -91,16 +102,20 @@ def load_tensors(path: Path, into: Mapping[str, Tensor], prefix: str = "") -> No
             if found != expected:
                 raise UserError(f"{path}: {name} is {found}, the model's is {expected}")
             file.seek(start + entry["data_offsets"][0])
-            _read_into(file, tensor.detach().view(-1))
+            if not _read_into(file, tensor.detach().view(-1)):
+                raise UserError(f"{path}: damaged: {name} has infinite numbers or NaN in it")
 
 
-def _read_into(file: IO[bytes], flat: Tensor) -> None:
-    """Fills a tensor with the bytes that follow in a file."""
+def _read_into(file: IO[bytes], flat: Tensor) -> bool:
+    """Fills a tensor with the bytes that follow in a file; says whether all are finite numbers."""
+    finite = True
     for piece in flat.split(max(1, _PIECE // flat.element_size())):
         buffer = piece if piece.device.type == "cpu" else torch.empty_like(piece, device="cpu")
         file.readinto(buffer.view(torch.uint8).numpy())  # type: ignore[attr-defined]
+        finite = finite and bool(buffer.isfinite().all())
         if buffer is not piece:
             piece.copy_(buffer)
+    return finite
 
 
 def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:

@@ -78,6 +78,8 @@ class Mixed:
     sentence_ends: int
     unknown: int
     """Words outside the mixture's vocabulary."""
+    impossible: int
+    """Words to which no component gives any probability; the perplexity is then infinite."""
 
 
 def tune(part: Part) -> tuple[Fit, Floats]:
@@ -88,9 +90,10 @@ def tune(part: Part) -> tuple[Fit, Floats]:
 
 def evaluate(part: Part, weights: Floats, dump: IO[str] | None = None) -> Mixed:
     """Perplexity of a text; ``dump`` takes a line "word<TAB>log10-probability" for each word."""
-    tally = Tally(1 + len(weights))
+    tally, impossible = Tally(1 + len(weights)), 0
     for words, logs in part.pieces():
         mixed = mix_log_probs(logs, weights)
+        impossible += int(np.isneginf(mixed).sum())
         unknown = np.array([word == UNK_WORD for word in words])
         ends = np.array([word == EOS_WORD for word in words])
         tally.add(np.column_stack([mixed, logs]), unknown, ends)
@@ -107,6 +110,7 @@ def evaluate(part: Part, weights: Floats, dump: IO[str] | None = None) -> Mixed:
         words=tally.words,
         sentence_ends=tally.sentence_ends,
         unknown=tally.unknown,
+        impossible=impossible,
     )
 
 

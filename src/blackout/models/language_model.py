@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,8 @@ class LanguageModel(nn.Module):
 
     vocab: Vocab | None = None
     """The words of its numbers, where the model was made for a text."""
+    folder: Path | None = None
+    """Where its weights were read from."""
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from blackout import _native
 from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
+from blackout.memory import total_memory
 from blackout.ngram.gzip_writer import GzipWriter
 from blackout.ngram.model import NGram
 from blackout.text.source import scan, thread_count
@@ -30,6 +31,7 @@ __all__ = ["FALLBACK", "MAX_ORDER", "Estimate", "parse_size", "train"]
 MAX_ORDER = 6
 FALLBACK = (0.5, 1.0, 1.5)
 _SMALLEST_MEMORY = 4096
+_USUAL_MEMORY = 4 << 30
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -58,7 +60,7 @@ def train(
     prune: Sequence[int] = (),
     vocab: str | Path | None = None,
     discount_fallback: Sequence[float] | None = FALLBACK,
-    memory: int | str = "4G",
+    memory: int | str | None = None,
     threads: int = 0,
     temp_dir: str | Path | None = None,
     config: TextConfig | None = None,
@@ -72,7 +74,7 @@ def train(
     and more behind it ignored: the model has exactly these words, all others are ``<unk>``.
     Discounts that the data is too small for are replaced by ``discount_fallback`` with a
     warning; None makes that an error. ``memory`` bounds the sorting, which continues in
-    ``temp_dir``.
+    ``temp_dir``; by default 4 GiB, or half of the machine's memory where that is less.
 
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "text").write_text("the cat sat\\nthe cat ran\\nthe end\\n")
@@ -175,8 +177,13 @@ def _check_order(order: int) -> int:
     return order
 
 
-def _check_memory(memory: int | str) -> int:
+def _check_memory(memory: int | str | None) -> int:
+    most = total_memory()
+    if memory is None:
+        return _USUAL_MEMORY if most is None else min(_USUAL_MEMORY, most // 2)
     size = parse_size(memory) if isinstance(memory, str) else memory
+    if most is not None and size > most:
+        raise UserError(f"memory is {memory}, but the machine has {most / 2**30:.1f}G")
     if size < _SMALLEST_MEMORY:
         raise UserError(f"memory is {memory}, must be at least {_SMALLEST_MEMORY} bytes")
     return size
@@ -186,9 +193,11 @@ def _check_prune(prune: Sequence[int], order: int) -> list[int]:
     thresholds = list(prune) or [0]
     if len(thresholds) > order:
         raise UserError(f"prune has {len(thresholds)} thresholds, but the order is {order}")
-    if min(thresholds) < 0 or thresholds != sorted(thresholds):
+    if min(thresholds) < 0 or max(thresholds) >= 2**63 or thresholds != sorted(thresholds):
         shown = " ".join(map(str, thresholds))
-        raise UserError(f"prune thresholds {shown} must be 0 or more and must not fall")
+        raise UserError(
+            f"prune thresholds {shown} must be 0 or more, below 2**63, and must not fall"
+        )
     return thresholds + thresholds[-1:] * (order - len(thresholds))
 
 

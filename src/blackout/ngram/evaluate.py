@@ -6,12 +6,12 @@ import contextlib
 import math
 import time
 from pathlib import Path
-from typing import IO
 
 from blackout import _native
 from blackout.config import TextConfig
 from blackout.errors import UserError
-from blackout.ngram.model import NGram
+from blackout.files.atomic import replacing
+from blackout.ngram.model import NGram, refusing
 from blackout.perplexity import Perplexity
 from blackout.text.source import Progress, scan, thread_count
 
@@ -52,7 +52,8 @@ def evaluate(
         dump=dump is not None,
     )
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(_open(Path(dump))) if dump is not None else None
+        stack.enter_context(refusing(model.path))
+        file = stack.enter_context(replacing(dump)) if dump is not None else None
 
         def write() -> None:
             if file is not None:
@@ -65,10 +66,3 @@ def evaluate(
     total, unknown_total = (value * math.log(10) for value in (log10, log10_unknown))
     seconds = time.perf_counter() - started
     return Perplexity.of(total, unknown_total, tokens, sentences, unknown, seconds)
-
-
-def _open(path: Path) -> IO[bytes]:
-    try:
-        return path.open("wb")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None

@@ -5,9 +5,10 @@ Probabilities are log10, as in ARPA files. A word the model does not know is its
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import lzma
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from blackout.errors import UserError
 from blackout.files.atomic import replacing
 from blackout.text.source import Progress, scan
 
-__all__ = ["NGram"]
+__all__ = ["NGram", "refusing"]
 
 _MAGIC = b"BOngram\n"
 
@@ -41,8 +42,10 @@ class NGram:
     1.0
     """
 
-    def __init__(self, native: _native.NGramModel) -> None:
+    def __init__(self, native: _native.NGramModel, path: Path) -> None:
         self._native = native
+        self.path = path
+        """The file it came from."""
 
     @classmethod
     def load(
@@ -50,26 +53,23 @@ class NGram:
     ) -> NGram:
         """Opens a model: ``.arpa``, ``.arpa.gz`` (or ``.xz``) or the binary form.
 
-        The binary form is mapped into memory. ``verify`` reads it once to check its checksum;
-        without it a damaged file may give wrong answers.
+        The binary form is mapped into memory. ``verify`` reads it once to check its checksum and
+        that every number in it makes sense; without it a damaged file may give wrong answers, and
+        one made to do harm may do it: leave it out for your own files only.
         """
         path = Path(path)
         if _is_binary(path):
-            try:
-                return cls(_native.NGramModel.open(str(path), verify))
-            except ValueError as error:
-                raise UserError(f"{path}: {error}") from None
+            with refusing(path):
+                return cls(_native.NGramModel.open(str(path), verify), path)
         reader = _native.ArpaReader()
         scan(path, reader, progress=progress)
-        try:
+        with refusing(path):
             model = reader.take()
-        except ValueError as error:
-            raise UserError(f"{path}: {error}") from None
         if isinstance(model, tuple):
             order, words = model
             line = _second_line(path, order, words)
             raise UserError(f"{path}: line {line}: the {order}-gram {words!r} stands there twice")
-        return cls(model)
+        return cls(model, path)
 
     def save(self, path: str | Path) -> None:
         """Writes the binary form."""
@@ -116,14 +116,16 @@ class NGram:
         that of ``</s>``.
         """
         ids = self.ids([*words, "</s>"] if eos else words)
-        return self._native.score(ids, bos=bos)
+        with refusing(self.path):
+            return self._native.score(ids, bos=bos)
 
     def score_tokens(self, ids: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """log10 P of each word of a text, given as ids of this model.
 
         The text begins a sentence; each ``</s>`` ends one and begins the next.
         """
-        return self._native.score_text(np.ascontiguousarray(ids, np.uint32))
+        with refusing(self.path):
+            return self._native.score_text(np.ascontiguousarray(ids, np.uint32))
 
     def unigram_prob(self, word: str) -> float:
         """P(word) without any context."""
@@ -134,11 +136,21 @@ class NGram:
 
         ``<s>`` is never predicted: its entry is 0, and the others sum to one.
         """
-        scores = self._native.score_all(self.ids(context), bos=bos).astype(np.float64)
-        probabilities = np.power(10.0, scores)
+        with refusing(self.path):
+            scores = self._native.score_all(self.ids(context), bos=bos)
+        probabilities = np.power(10.0, scores.astype(np.float64))
         if self._native.bos is not None:
             probabilities[self._native.bos] = 0.0
         return probabilities
+
+
+@contextlib.contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """What native code finds wrong with a model, as a user sees it."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _is_binary(path: Path) -> bool:

@@ -6,17 +6,31 @@ runs its backward pass. A second derivative is refused rather than wrong.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from blackout.ops.engine import Engine, Objective, Scalar
 
 RowGradientMaker = Callable[[Tensor, Tensor], Tensor]
 """Makes the gradient of a table from rows (n,) and their values (n, ...)."""
+
+
+def _first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuses ``create_graph=True``: what a closed form gives has no derivative of its own."""
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "blackout's layers have first derivatives only: no backward with create_graph=True"
+            )
+        return backward(ctx, *grads)
+
+    return checked
 
 
 class _Saves:
@@ -43,7 +57,7 @@ class _Lookup(torch.autograd.Function):
         return engine.lookup(weight, words, torch.promote_types(weight.dtype, torch.float32))
 
     @staticmethod
-    @once_differentiable
+    @_first_derivatives_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (words,) = ctx.saved_tensors
         values = grad.reshape(-1, grad.shape[-1]).to(ctx.dtype)
@@ -80,7 +94,7 @@ class _SampledObjective(torch.autograd.Function):
         return value
 
     @staticmethod
-    @once_differentiable
+    @_first_derivatives_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved, target, samples = _Saves.kept(ctx)
         of_weight, of_bias = ctx.gradients
@@ -148,7 +162,7 @@ class _SoftmaxObjective(torch.autograd.Function):
         return value
 
     @staticmethod
-    @once_differentiable
+    @_first_derivatives_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved, target = _Saves.kept(ctx)
         found = ctx.engine.softmax_backward(saved, target, grad)
@@ -181,18 +195,19 @@ class _Recurrence(torch.autograd.Function):
         keep: Tensor | None,
         product_dtype: torch.dtype,
         engine: Engine,
-    ) -> tuple[Tensor, Tensor]:
-        outputs, last, saved = engine.recurrence_forward(
+    ) -> tuple[Tensor, Tensor | None]:
+        outputs, cells, saved = engine.recurrence_forward(
             cell, inputs, state, weight, bias, keep, product_dtype
         )
         _Saves.keep(ctx, saved)
         ctx.cell, ctx.engine = cell, engine
-        ctx.mark_non_differentiable(last)
-        return outputs, last
+        if cells is not None:
+            ctx.mark_non_differentiable(cells)
+        return outputs, cells
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    @_first_derivatives_only
+    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         (saved,) = _Saves.kept(ctx)
         found = ctx.engine.recurrence_backward(ctx.cell, saved, grad, ctx.needs_input_grad[2])
         return None, found.inputs, found.state, found.weight, found.bias, None, None, None
@@ -209,7 +224,8 @@ def recurrence(
     engine: Engine,
 ) -> tuple[Tensor, Tensor]:
     """Outputs (T, B, h) of a recurrent layer over a block, and the state after it, a constant."""
-    outputs, last = _Recurrence.apply(
+    outputs, cells = _Recurrence.apply(
         cell, inputs, state, weight, bias, keep, product_dtype, engine
     )
-    return outputs, last
+    last = outputs[-1:].detach()
+    return outputs, last if cells is None else torch.cat([last, cells[None]])

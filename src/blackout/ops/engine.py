@@ -186,8 +186,8 @@ class Engine(Protocol):
         bias: Tensor | None,
         keep: Tensor | None,
         product_dtype: torch.dtype,
-    ) -> tuple[Tensor, Tensor, Saved]:
-        """Outputs (T, B, h), the state after the block (S, B, h), and what the way back needs.
+    ) -> tuple[Tensor, Tensor | None, Saved]:
+        """Outputs (T, B, h), the LSTM's cells (B, h) after the block, and what the way back needs.
 
         ``inputs`` (T, B, G*h) are what the step adds to ``weight`` (G*h, h) times the state before:
         G = 1 for the simple cells, 4 for the LSTM (i, f, g, o) and 3 for the GRU (r, z, n), in

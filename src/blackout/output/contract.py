@@ -111,7 +111,7 @@ class OutputLayer(nn.Module, ABC):
             output = output * mask
         if divisor is None:
             divisor = target.numel() if mask is None else mask.sum()
-        return OutputWithLoss(output, -(output.sum() / divisor))
+        return OutputWithLoss(output, output.sum() / -divisor)
 
     def _check_shapes(self, hidden: Tensor, target: Tensor, history: Tensor | None) -> None:
         if hidden.shape[:-1] != target.shape or hidden.shape[-1] != self.in_features:

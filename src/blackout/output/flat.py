@@ -80,15 +80,14 @@ class FlatSoftmax(OutputLayer):
     def product_dtype(self) -> torch.dtype:
         """The dtype of the matrix products."""
         return PRODUCT_DTYPES[self.precision] or torch.promote_types(
-            self.weight.dtype, torch.float32
+            self.table.weight.dtype, torch.float32
         )
 
     def engine(self, hidden: Tensor) -> Engine:
         """The arithmetic for these hidden states and this table."""
-        dtypes = [hidden.dtype, self.weight.dtype]
-        if self.bias is not None:
-            dtypes.append(self.bias.dtype)
-        return engine_for(self.impl, hidden.device, *dtypes)
+        weight, bias = self.weight, self.bias
+        more = () if bias is None else (bias.dtype,)
+        return engine_for(self.impl, hidden.device, hidden.dtype, weight.dtype, *more)
 
     def expect_blocks(self, unigram: Tensor, steps: int, streams: int) -> None:
         rate = self.update_rate(unigram, steps, streams)

@@ -125,21 +125,19 @@ class SamplingLayer(FlatSoftmax):
             None if history is None else history.reshape(*words.shape, history.shape[-1]),
             None if mask is None else mask.reshape(shape),
         )
+        table, biases, dtype = self.table, self.biases, self.product_dtype
         value = sampled_objective(
             hidden.reshape(*shape, self.in_features),
-            self.weight,
-            self.bias,
+            table.weight,
+            None if biases is None else biases.weight,
             self.log_normaliser(),
             (words, drawn.samples, drawn.log_q_target, drawn.log_q_samples),
             objective=self.objective_name,
             keep_copies=self.collisions == "keep",
-            product_dtype=self.product_dtype,
-            row_dtype=self.table.gradient_dtype(self.product_dtype),
+            product_dtype=dtype,
+            row_dtype=table.gradient_dtype(dtype),
             engine=self.engine(hidden),
-            gradients=(
-                self.table.row_gradient,
-                None if self.biases is None else self.biases.row_gradient,
-            ),
+            gradients=(table.row_gradient, None if biases is None else biases.row_gradient),
         )
         return value.view(target.shape)
 

@@ -53,7 +53,7 @@ class BigramProposal(UnigramProposal):
         pairs, times = np.unique(keys, return_counts=True)
         before = np.concatenate([[0], np.cumsum(times)])
         place = np.searchsorted(pairs, np.arange(vocab + 1) * vocab)
-        device = self.log_q.device
+        device = self._device
         self.pairs, self.before, self.start = (
             torch.from_numpy(table).to(device) for table in (pairs, before, before[place])
         )

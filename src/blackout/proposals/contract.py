@@ -67,6 +67,7 @@ class Proposal(nn.Module, ABC):
     def __init__(self, n_words: int) -> None:
         super().__init__()
         self.n_words = n_words
+        self._device = torch.device("cpu")
 
     def __len__(self) -> int:
         return self.n_words
@@ -91,9 +92,11 @@ class Proposal(nn.Module, ABC):
 
     def follow(self, device: torch.device) -> None:
         """Moves the tables to where the layer computes."""
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor) and value.device != device:
-                setattr(self, name, value.to(device))
+        if self._device != device:
+            for name, value in vars(self).items():
+                if isinstance(value, Tensor):
+                    setattr(self, name, value.to(device))
+            self._device = device
 
     def draw(
         self,

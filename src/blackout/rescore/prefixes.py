@@ -17,6 +17,7 @@ from torch import Tensor
 
 from blackout.models.language_model import LanguageModel, Reading
 from blackout.models.state import State
+from blackout.score.checked import checked
 from blackout.text.vocab import EOS
 
 _SENTENCES = 1 << 14  # walked together, if their states fit into …
@@ -92,7 +93,7 @@ def score_sentences(
                     pairs += sum(len(level.word) for level in levels)
                     _score(model, levels, log_probs)
                     if event is not None and events is not None:
-                        _score_event(event, levels, events)
+                        _score_event(model, event, levels, events)
                 if progress is not None:
                     progress(int(offsets[last]), len(tokens))
     finally:
@@ -158,14 +159,16 @@ def _score(model: LanguageModel, levels: list[_Level], log_probs: np.ndarray) ->
         torch.from_numpy(word).to(hidden.device),
         torch.cat(histories) if histories else None,
     )
-    values = scores.double().cpu().numpy()
+    values = checked(scores.double().cpu().numpy(), model)
     end = 0
     for level in levels:
         start, end = end, end + len(level.word)
         log_probs[level.place] = values[start:end][level.pair]
 
 
-def _score_event(event: Event, levels: list[_Level], events: np.ndarray) -> None:
+def _score_event(
+    model: LanguageModel, event: Event, levels: list[_Level], events: np.ndarray
+) -> None:
     for level in levels:
         asked = event.words[level.word]
         rows = np.unique(level.row[asked])  # the answer is the same for all words of a prefix
@@ -175,6 +178,7 @@ def _score_event(event: Event, levels: list[_Level], events: np.ndarray) -> None
             some = rows[start : start + _EVENT_ROWS]
             index = torch.from_numpy(some).to(hidden.device)
             logs = event.log_prob(hidden[index], None if history is None else history[index])
-            answers[some] = logs.double().cpu().numpy()
+            values = logs.double().cpu().numpy()
+            answers[some] = checked(values, model, may_be_impossible=True)
         values = np.where(asked, answers[level.row], -np.inf)
         events[level.place] = values[level.pair]

@@ -6,8 +6,10 @@ import math
 
 import torch
 
+from blackout.config import check_whole
 from blackout.errors import UserError
 from blackout.models.language_model import LanguageModel
+from blackout.score.checked import checked
 from blackout.text.vocab import EOS, UNK, Vocab
 
 
@@ -26,9 +28,10 @@ def generate(
     ``temperature``: below 1 safer, above 1 bolder, 0 always the most probable word. ``top_k``:
     choose among the k most probable words only; 0 for all. The same seed gives the same text.
     """
-    for name, value in (("temperature", temperature), ("top-k", top_k), ("words", words)):
+    for name, value in (("temperature", temperature), ("top-k", top_k)):
         if not 0 <= value < math.inf:
             raise UserError(f"{name} is {value}, must be 0 or more")
+    check_whole("words", words, 0)
     if not 0 <= seed < 2**63:
         raise UserError(f"seed is {seed}, must be 0 or more and below 2**63")
     assert model.vocab is not None
@@ -43,7 +46,8 @@ def generate(
             _, state = model(torch.stack(before), state)
         for _ in range(words):
             hidden, history, state = model.read_word(last, state)
-            scores = model.output.log_prob(hidden, history)[0].double().cpu()
+            values = model.output.log_prob(hidden, history)[0].double().cpu().numpy()
+            scores = torch.from_numpy(checked(values, model, may_be_impossible=True))
             if not allow_unknown:
                 scores[UNK] = -torch.inf
             token = _choose(scores, temperature, top_k, generator)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from blackout.models.language_model import LanguageModel
 from blackout.perplexity import Perplexity
+from blackout.score.checked import checked
 from blackout.text.shards import Shard
 from blackout.text.vocab import EOS, UNK
 
@@ -60,16 +61,19 @@ def log_probabilities(
     """Pieces (tokens, natural log-probabilities in float64) of a text, in its order.
 
     ``score`` takes hidden states (n, h), target words (n,) and their histories (n, k) or None, and
-    gives the number (n,) wanted of each; by default the log-probability of the target.
+    gives the log-probability (n,) wanted of each, -∞ where there is none; by default that of the
+    target.
     """
     was_training = model.training
     model.eval()
-    score = score or model.output.target_log_prob
+    asked = score or model.output.target_log_prob
+    if model.config.context == "stream":
+        pieces = _score_stream(model, shard.tokens, asked)
+    else:
+        pieces = _score_sentences(model, shard, asked)
     try:
-        if model.config.context == "stream":
-            yield from _score_stream(model, shard.tokens, score)
-        else:
-            yield from _score_sentences(model, shard, score)
+        for tokens, values in pieces:
+            yield tokens, checked(values, model, may_be_impossible=score is not None)
     finally:
         model.train(was_training)
 

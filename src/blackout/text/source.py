@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from blackout import _native
+from blackout.config import check_whole
 from blackout.errors import UserError
 
 __all__ = ["Progress", "SourceId", "check_file", "identify", "scan", "thread_count"]
@@ -78,8 +79,7 @@ class Feeder(Protocol):
 
 def thread_count(threads: int) -> int:
     """The number of threads asked for; 0 stands for all cores this process may use."""
-    if threads < 0:
-        raise UserError(f"threads is {threads}, must be 0 or more")
+    check_whole("threads", threads, 0)
     if threads:
         return threads
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

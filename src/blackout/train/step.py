@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from blackout.models.language_model import LanguageModel
 from blackout.models.state import State
@@ -63,22 +65,24 @@ class ComposedStep:
         self.model, self.optimizer = model, optimizer
         self.divisor = shape.steps * shape.streams
         self.state = model.initial_state(shape.streams)
+        self.device = model.device
         self.interval = 1 if model.device.type == "cpu" else GPU_INTERVAL
         self._unread: list[tuple[Scalar, Scalar]] = []
 
     def train(self, block: Block) -> None:
-        inputs, targets, mask = (
-            torch.from_numpy(array).to(self.model.device, non_blocking=True)
-            for array in (block.inputs, block.targets, block.mask)
-        )
-        read = self.model.read(inputs, self.state)
-        partly = mask if block.words < block.mask.size else None  # at the end of streams
-        _, loss = self.model.output(read.hidden, targets, partly, read.history, self.divisor)
+        read = self.model.read(self._moved(block.inputs), self.state)
+        # only where streams come to their end is there anything to leave out
+        mask = self._moved(block.mask) if block.words < block.mask.size else None
+        targets = self._moved(block.targets)
+        _, loss = self.model.output(read.hidden, targets, mask, read.history, self.divisor)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
         self.state = read.state
         self._unread.append((loss.detach(), self.optimizer.last_norm))
+
+    def _moved(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
 
     def results(self) -> list[StepResult]:
         unread, self._unread = self._unread, []

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from blackout.shown import visible
 from blackout.train.progress import duration
 from blackout.trials.trial import Job, Outcome, label_trials
 
@@ -27,7 +28,7 @@ class Board:
     ) -> None:
         self.jobs = jobs
         self.done, self.all = known, known + len(jobs)
-        self.say = say or (lambda line: print(line, file=sys.stderr, flush=True))
+        self.say = say or (lambda line: print(visible(line), file=sys.stderr, flush=True))
         self.labels = dict(
             zip((j.key for j in jobs), label_trials([j.trial for j in jobs]), strict=True)
         )

@@ -17,8 +17,8 @@ from typing import Any
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
-from blackout.models.saved import WEIGHTS
 from blackout.perplexity import Perplexity
+from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import MAY_CHANGE
 from blackout.work import scoring_flops, training_flops
@@ -178,7 +178,7 @@ def answers(known: Outcome, model: Path, keep_model: bool, may_diverge: bool) ->
     """Whether a known outcome is all that a trial asks for; ``model``: where its model would be."""
     if known.failure:
         return may_diverge
-    return not keep_model or (model / WEIGHTS).is_file()
+    return not keep_model or RunFolder(model).weights.is_file()
 
 
 # ---------------------------------------------------------------------- trials in words

@@ -21,10 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from blackout.config import check_whole
 from blackout.errors import UserError
-from blackout.models.saved import WEIGHTS
+from blackout.files.lock import locked
+from blackout.run_folder import RunFolder
+from blackout.shown import visible
 from blackout.text.prepared import Prepared
-from blackout.train.run_folder import delete_run, locked
 from blackout.trials.board import Board
 from blackout.trials.crew import Crew
 from blackout.trials.trial import (
@@ -52,8 +54,7 @@ class Trials:
     def __init__(
         self, folder: Path, *, workers: int = 0, say: Callable[[str], None] | None = None
     ) -> None:
-        if workers < 0:
-            raise UserError(f"workers is {workers}, must be 0 or more")
+        check_whole("workers", workers, 0)
         self.folder, self.workers, self.say = Path(folder), workers, say
         self._texts: dict[Path, Prepared] = {}
 
@@ -100,7 +101,7 @@ class Trials:
             if folder.exists():
                 with locked(folder, wait=False) as held:
                     if held:
-                        delete_run(folder)
+                        RunFolder(folder).delete()
 
     def _job(self, trial: Trial) -> Job:
         folder = Path(trial.data)
@@ -123,7 +124,7 @@ class Trials:
         if self.say is not None:
             self.say(line)
         else:
-            print(line, file=sys.stderr, flush=True)
+            print(visible(line), file=sys.stderr, flush=True)
 
     def _model(self, job: Job) -> Path:
         return self.folder / "models" / job.key
@@ -131,5 +132,5 @@ class Trials:
     def _placed(self, job: Job, outcome: Outcome | None) -> Outcome:
         if outcome is None:
             return Outcome((), {}, 0.0, 0)
-        kept = job.trial.keep_model and (self._model(job) / WEIGHTS).is_file()
+        kept = job.trial.keep_model and RunFolder(self._model(job)).weights.is_file()
         return replace(outcome, model=self._model(job) if kept else None)

@@ -32,7 +32,7 @@ def recurrence_forward(
     bias: Tensor | None,
     keep: Tensor | None,
     product_dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Saved]:
+) -> tuple[Tensor, Tensor | None, Saved]:
     """Each step of a simple cell is one product and one native call."""
     if cell not in _ACTIVATIONS or bias is not None:
         return reference.recurrence_forward(cell, inputs, state, weight, bias, keep, product_dtype)
@@ -66,7 +66,7 @@ def recurrence_forward(
             0 if last else p + (t + 1) * operand_row,
             threads,
         )
-    return outputs, outputs[-1:].clone(), SimpleSaved(outputs, operands, matrix, keep)
+    return outputs, None, SimpleSaved(outputs, operands, matrix, keep)
 
 
 def recurrence_backward(

@@ -36,8 +36,8 @@ def recurrence_forward(
     bias: Tensor | None,
     keep: Tensor | None,
     product_dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, RecurrenceSaved]:
-    """Outputs (T, B, h) and state (S, B, h) of ``inputs`` (T, B, G*h) after ``state``."""
+) -> tuple[Tensor, Tensor | None, RecurrenceSaved]:
+    """Outputs (T, B, h) of ``inputs`` (T, B, G*h) after ``state``, and the LSTM's cells (B, h)."""
     steps, streams = inputs.shape[:2]
     size = weight.shape[1]
     matrix = weight.to(product_dtype)
@@ -58,7 +58,7 @@ def recurrence_forward(
             state = _GATED[cell](inputs[t], product, before[t], gates[t], inner[t])
         outputs[t] = state[0]
     saved = RecurrenceSaved(gates, operands, matrix, keep, bias, before, inner)
-    return outputs, state.clone(), saved
+    return outputs, state[1] if len(state) > 1 else None, saved
 
 
 def _lstm_step(x: Tensor, product: Tensor, before: Tensor, gates: Tensor, inner: Tensor) -> Tensor:

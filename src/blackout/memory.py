@@ -1,0 +1,209 @@
+"""How much memory a run will need and how much there is, before any of it is asked for.
+
+A system gives out memory that it does not have and kills the process that touches it: hours into
+a run, or, worse, another process. What decides the size are the word tables and their second
+moments, V rows each, and the arrays of a block; all of them follow from the settings.
+
+>>> from blackout.config import Config
+>>> need = training_need(Config.from_dict({"model": {"hidden": 1024}}), vocab_size=1_000_000)
+>>> need.parts["word tables"] == 2 * 1_000_000 * 1024 * 4
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from blackout import losses
+from blackout.config import Config
+from blackout.errors import UserError
+from blackout.work import body_weights, output_width
+
+__all__ = [
+    "Need",
+    "free_memory",
+    "require",
+    "scoring_need",
+    "total_memory",
+    "training_need",
+]
+
+_STORAGE = {"fp32": 4, "bf16": 2}
+_WORD = 200  # bytes of a word, its count and its place in the vocabulary's index
+_PROPOSAL = 40  # bytes of a word in the tables that samples are drawn from
+_SCORED = 1 << 13  # words scored together (blackout.score)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What something needs, by what it is for, in bytes; and settings that make it smaller."""
+
+    what: str
+    parts: dict[str, int]
+    smaller: tuple[str, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+
+def training_need(config: Config, vocab_size: int) -> Need:
+    """What training takes: a rough figure from the sizes, below the truth rather than above."""
+    model, optim = config.model, config.optim
+    weights = _weights(config, vocab_size)
+    rows = vocab_size * 4 * 2  # the step of each row's last update
+    full = vocab_size * (model.hidden + output_width(config)) * 4
+    moments = full if optim.second_moment == "full" else 2 * vocab_size * 4
+    parts = {
+        "word tables": weights["word tables"],
+        "second moments": moments + rows,
+        "network": 3 * weights["network"],  # with its second moments and its gradient
+        "vocabulary": vocab_size * (_WORD + _PROPOSAL),
+        "a block": _block(config, vocab_size),
+    }
+    smaller = []
+    if model.storage == "fp32":
+        smaller.append("--storage bf16")
+    if optim.second_moment == "full":
+        smaller.append("--second-moment row")
+    smaller += ["a smaller --hidden", "a smaller --vocab-size"]
+    if parts["a block"] > parts["word tables"]:
+        smaller += ["a smaller --batch", "a smaller --bptt"]
+    return Need("this run", parts, tuple(smaller))
+
+
+def scoring_need(config: Config, vocab_size: int, what: str = "the model") -> Need:
+    """What a trained model takes to score text."""
+    weights = _weights(config, vocab_size)
+    parts = {
+        **weights,
+        "vocabulary": vocab_size * _WORD,
+        "a batch of words": _SCORED * config.model.hidden * 4 * (config.model.layers + 2),
+    }
+    return Need(what, parts, ("a machine with more",))
+
+
+def require(need: Need, free: int | None, where: str = "there are") -> None:
+    """Refuses what does not fit into ``free`` bytes, with what would help; None is not known."""
+    if free is None or need.total <= free:
+        return
+    largest = sorted(need.parts.items(), key=lambda part: -part[1])[:3]
+    shown = ", ".join(f"{name} {_gigabytes(size)}" for name, size in largest)
+    raise UserError(
+        f"{need.what} needs about {_gigabytes(need.total)} of memory ({shown}), "
+        f"{where} {_gigabytes(free)} free; what helps: {', '.join(need.smaller)}"
+    )
+
+
+def free_memory() -> int | None:
+    """Bytes that may still be asked for; None where the system does not tell."""
+    known = [value for value in (_meminfo("MemAvailable"), *_group_room()) if value is not None]
+    return min(known, default=None)
+
+
+def total_memory() -> int | None:
+    """Bytes of memory that this process may have at all; None where the system does not tell."""
+    known = [value for value in (_meminfo("MemTotal"), *_group_limits()) if value is not None]
+    return min(known, default=None)
+
+
+def _weights(config: Config, vocab_size: int) -> dict[str, int]:
+    model, width = config.model, output_width(config)
+    numbers = vocab_size * (model.hidden + width)
+    bias = vocab_size if model.bias else 0
+    network = 4 * (body_weights(config) + bias)
+    return {"word tables": numbers * _STORAGE[model.storage], "network": network}
+
+
+def _block(config: Config, vocab_size: int) -> int:
+    """Hidden states, logits, sampled rows and gradients of B·T words, all in float32."""
+    model, loss, run = config.model, config.loss, config.run
+    words, width = run.batch * run.bptt, output_width(config)
+    states = words * (4 * model.layers + 4) * model.hidden
+    kind = losses.find(loss.loss)
+    if "sharing" not in kind.options:
+        rows = round(kind.trained_rows(loss, vocab_size))
+        gradient = vocab_size * width if rows >= vocab_size else 0  # of every row
+        return 4 * (states + 3 * words * rows + gradient)
+    sets = {"step": run.bptt, "block": 1, "word": words}[loss.sharing]
+    rows = sets * loss.samples + words
+    return 4 * (states + words * loss.samples + 2 * rows * width)
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
+
+
+def _meminfo(name: str) -> int | None:
+    """A line of /proc/meminfo, in bytes."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return None
+
+
+def _group_room(root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
+    """What each control group above this process has left of its limit."""
+    for folder, limit_file, used_file in _groups(root):
+        limit, used = _number(folder / limit_file), _number(folder / used_file)
+        if limit is not None and used is not None:
+            yield max(0, limit - used + _cache(folder))
+
+
+def _group_limits(root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
+    for folder, limit_file, _ in _groups(root):
+        if (limit := _number(folder / limit_file)) is not None:
+            yield limit
+
+
+def _groups(root: Path) -> Iterator[tuple[Path, str, str]]:
+    """The memory groups of this process up to the root, of version 2 or 1, with their files.
+
+    Inside a container the paths of /proc/self/cgroup may be those outside of it: the folder that
+    is there is then the root itself.
+    """
+    for line in _own_groups():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, limit, used = root, "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            top, limit, used = root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        folder = top / path.lstrip("/")
+        while True:
+            yield folder, limit, used
+            if folder in (top, top.parent):
+                break
+            folder = folder.parent
+
+
+def _own_groups() -> list[str]:
+    try:
+        return Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None for "max", and where there is no such file."""
+    try:
+        value = int(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return value if value < 1 << 60 else None  # version 1 says "no limit" with a huge number
+
+
+def _cache(folder: Path) -> int:
+    """Pages of files that count as used but make room when asked."""
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    names = ("inactive_file", "active_file")
+    return sum(int(line.split()[1]) for line in lines if line.startswith(names))
