@@ -49,7 +49,7 @@ def child(folder: str, hidden: str, blocks: str, resume: str) -> None:
 
     config = Config.from_dict(
         {
-            "model": {"hidden": int(hidden), "storage": "bf16"},
+            "model": {"cell": "sigmoid", "hidden": int(hidden), "storage": "bf16"},
             "loss": {"samples": 2000},
             "optim": {"second_moment": "row"},
             "run": {"precision": "bf16", "device": "cpu"},

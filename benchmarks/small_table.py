@@ -79,6 +79,7 @@ class Study:
         run = {"batch": 8, "bptt": 15, "epochs": self.epochs, "seed": seed}
         config = Config.from_dict(
             {
+                "preset": "paper",
                 "text": {"min_count": row.min_count, "vocab_size": row.vocab_size},
                 "model": {"hidden": 16, "context": "sentence"},
                 "loss": {name: getattr(row, name) for name in names},

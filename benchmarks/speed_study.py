@@ -49,7 +49,7 @@ def measure(method: str, vocab_size: int, seconds: float, threads: int) -> dict[
 
     config = Config.from_dict(
         {
-            "model": {"hidden": 256, "context": "stream"},
+            "model": {"cell": "sigmoid", "hidden": 256, "context": "stream"},
             "loss": {
                 "samples": 500,
                 "alpha": 0.4,

@@ -26,6 +26,7 @@ from typing import Any, Literal, get_args, get_origin
 from blackout import losses
 from blackout.errors import UserError
 from blackout.losses import LossName
+from blackout.presets import Preset, over_preset
 
 Cell = Literal["sigmoid", "tanh", "relu", "lstm", "gru"]
 
@@ -42,6 +43,8 @@ MOST = {
     "batch": 1_000_000,
     "bptt": 1_000_000,
     "epochs": 1_000_000,
+    "patience": 1_000_000,
+    "stop_after": 1_000_000,
     "threads": 1024,
     "workers": 1024,
     "words": 100_000_000,
@@ -128,8 +131,9 @@ class ModelConfig:
     """Chance to drop an input, a value between layers or an output of the recurrence."""
     bias: bool = False
     """Add bias vectors to the recurrence and to the output layer."""
-    init_range: float = 0.08
-    """Weights start uniformly in ± this."""
+    init_range: float | None = None
+    """Weights start uniformly in ± this; None: in ± 0.3 in the input table and in ± 1/√n where a
+    unit or a word adds up n inputs."""
     context: Literal["sentence", "stream"] = "sentence"
     """Forget everything at a sentence's end, or carry the state across it."""
     storage: Literal["fp32", "bf16"] = "fp32"
@@ -140,7 +144,8 @@ class ModelConfig:
         check_whole("layers", self.layers, 1)
         check_whole("projection", self.projection, 0)
         _check(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
-        _check(0 < self.init_range < math.inf, "init_range", self.init_range, "above 0")
+        if self.init_range is not None:
+            _check(0 < self.init_range < math.inf, "init_range", self.init_range, "above 0")
 
 
 @dataclass(frozen=True)
@@ -165,8 +170,8 @@ class LossConfig:
     """Keep copies of the target among its samples, or take them out (the paper); nce keeps them."""
     always_sample: tuple[str, ...] = ()
     """Words put into every sample set."""
-    log_z: float | Literal["learned"] = 0.0
-    """NCE's log normaliser: a constant, or "learned"."""
+    log_z: float | Literal["learned"] = "learned"
+    """NCE's log normaliser: a constant, or "learned", beginning at log V."""
 
     def __post_init__(self) -> None:
         losses.find(self.loss)
@@ -180,16 +185,25 @@ class LossConfig:
 class OptimConfig:
     """RMSProp with row-sparse updates (paper appendix C) and the learning-rate schedule."""
 
-    lr: float = 0.004
-    """Learning rate of the first epoch."""
+    lr: float = 1.0
+    """Learning rate: a multiple of what suits each weight, or with rates same that of every one."""
+    rates: Literal["width", "same"] = "width"
+    """A rate for each kind of weight that follows cell, width and block, or lr for all of them."""
+    schedule: Literal["linear", "cosine", "validation", "constant"] | None = None
+    """How the rate falls: to 0 by the last epoch, or as validation goes; None: linear, and
+    validation with epochs auto."""
     lr_decay: float = 0.999
-    """Factor after an epoch that did not make validation worse."""
+    """With schedule validation: factor after an epoch that did not make validation worse."""
     lr_cut: float = 0.7
-    """Factor after an epoch that made validation worse."""
+    """With schedule validation: factor after an epoch that made validation worse."""
     beta: float = 0.999
     """Memory of the second moment."""
+    correct_bias: bool = True
+    """Take into account that the second moment began at 0, so that first steps are no giants."""
+    damping_words: float = 1.0
+    """Floor under the second moment, in what one target word adds to it, (1-beta)/(batch·bptt)²."""
     damping: float | None = None
-    """Added to the second moment under the root; None: 0.1 (1 - beta) / (batch · bptt)²."""
+    """Added to the second moment under the root; None: what damping-words comes to."""
     decay: Literal["exact", "paper", "none"] = "exact"
     """How the second moment of a row ages while the row is not touched."""
     cap_update_rate: bool = False
@@ -201,6 +215,7 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         _check(0 < self.lr < math.inf, "lr", self.lr, "above 0")
+        _check(0 <= self.damping_words < math.inf, "damping_words", self.damping_words, "0 or more")
         _check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "above 0 and at most 1")
         _check(0 < self.lr_cut <= 1, "lr_cut", self.lr_cut, "above 0 and at most 1")
         _check(0 <= self.beta < 1, "beta", self.beta, "at least 0 and below 1")
@@ -217,8 +232,14 @@ class RunConfig:
     """B, streams trained side by side."""
     bptt: int = 20
     """T, time steps of a block."""
-    epochs: int = 10
-    """Passes over the training text."""
+    epochs: int | Literal["auto"] = 10
+    """Passes over the training text; auto: until validation stops improving."""
+    patience: int = 3
+    """With epochs auto: stop after so many epochs without a better model."""
+    stop_after: int | None = None
+    """Stop after this epoch, as if the others came later: --resume can go on to them."""
+    keep_going: bool = False
+    """Train on when validation shows a ruined model, instead of stopping with status 1."""
     shuffle: bool = True
     """Lay the sentences in a new order each epoch; with context stream the order is the text's."""
     seed: int = 1
@@ -235,12 +256,26 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_whole("batch", self.batch, 1)
         check_whole("bptt", self.bptt, 1)
-        check_whole("epochs", self.epochs, 1)
+        if self.epochs != "auto":
+            check_whole("epochs", self.epochs, 1)
+        check_whole("patience", self.patience, 1)
+        if self.stop_after is not None:
+            check_whole("stop_after", self.stop_after, 1)
         _check(0 <= self.seed < 2**63, "seed", self.seed, "0 or more and below 2**63")
         check_whole("threads", self.threads, 0)
         _check(
             self.checkpoint_minutes > 0, "checkpoint_minutes", self.checkpoint_minutes, "above 0"
         )
+
+    @property
+    def planned_epochs(self) -> int:
+        """Epochs planned; with auto the most there can be."""
+        return MOST["epochs"] if self.epochs == "auto" else self.epochs
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch after which this run, or this part of it, ends at the latest."""
+        return min(self.planned_epochs, self.stop_after or MOST["epochs"])
 
 
 @dataclass(frozen=True)
@@ -255,25 +290,36 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
     @classmethod
-    def from_toml(cls, text: str, source: str = "config") -> Config:
+    def from_toml(cls, text: str, source: str = "config", preset: Preset | None = None) -> Config:
         try:
-            return cls.from_dict(tomllib.loads(text), source)
+            values = tomllib.loads(text)
         except (ValueError, RecursionError) as error:  # a number too long, brackets too deep
             raise UserError(f"{source}: not valid TOML: {error}") from None
+        return cls.from_dict(values if preset is None else {"preset": preset, **values}, source)
 
     @classmethod
-    def from_file(cls, path: str | Path) -> Config:
+    def from_file(cls, path: str | Path, preset: Preset | None = None) -> Config:
+        """The settings of a file, over those of the preset that it or the caller names."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: cannot read the config: {error}") from None
-        return cls.from_toml(text, str(path))
+        return cls.from_toml(text, str(path), preset)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], source: str = "config") -> Config:
-        """The config with these values over the defaults; an unknown key is an error."""
-        config: Config = _build(cls, values, source, "")
+        """The config with these values over the defaults; an unknown key is an error.
+
+        ``preset`` among them names the settings to begin with (:mod:`blackout.presets`).
+        """
+        config: Config = _build(cls, over_preset(values, source), source, "")
         return config
+
+    @property
+    def schedule(self) -> str:
+        """How the learning rate falls, where the settings leave it open."""
+        default = "validation" if self.run.epochs == "auto" else "linear"
+        return self.optim.schedule or default
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

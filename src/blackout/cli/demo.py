@@ -126,6 +126,8 @@ def train_one(
     output.say(f"\n{name}")
     result = train(config, data, folder, progress=make_progress(config), report=write_report)
     assert result.test is not None
+    if result.diverged:
+        raise UserError(f"{name}: training diverged: {result.diverged}")
     return {
         "model": name,
         "test perplexity": round(result.test.perplexity, 2),

@@ -19,15 +19,15 @@ class ReproduceOptions:
     """Rerun a figure, table or claim of the paper: blackout reproduce NAME --data DIR
 
     NAME is one of fig2a, fig2b, fig3a, fig3b, fig4a, fig4b, fig5, table1, table2, footnote1,
-    appendix-a, appendix-c, speedup, beyond. Finished runs are kept below --out: a study that was
-    stopped goes on with the same command.
+    appendix-a, appendix-c, speedup, beyond, defaults. Finished runs are kept below --out: a study
+    that was stopped goes on with the same command.
     """
 
     name: tyro.conf.Positional[str]
     """What to rerun."""
     data: Path | None = None
-    """Folder with the corpora: rnnlm-small/ and enwiki/, each with train, valid and test, also
-    .txt, .gz or .xz."""
+    """Folder with the corpora: rnnlm-small/, enwiki/ and, for defaults, wikitext-2/, each with
+    train, valid and test, also .txt, .gz or .xz."""
     out: Path = Path("runs/paper")
     """Folder for the table, the picture and the runs behind them."""
     quick: bool = False

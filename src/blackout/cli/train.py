@@ -12,6 +12,7 @@ import tyro
 from blackout.cli.common import Output, parse
 from blackout.config import Config, DataConfig
 from blackout.errors import UserError
+from blackout.presets import Preset
 from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, open_prepared, prepare
 
@@ -32,6 +33,8 @@ class TrainOptions:
     """Go on with the run in --out, with its settings."""
     config: Path | None = None
     """Settings from a TOML file, such as the run.toml of another run; options here win over it."""
+    preset: Preset | None = None
+    """Settings to begin with instead of the defaults; paper: those of the paper."""
     settings: Config = field(default_factory=Config)
     output: Output = field(default_factory=Output)
 
@@ -57,10 +60,13 @@ def main(arguments: Sequence[str]) -> None:
             "test_perplexity_without_unk": test.perplexity_without_unk if test else None,
             "words_per_second": result.words_per_second,
             "epochs": result.epochs,
+            "diverged": bool(result.diverged),
             "model": str(result.model),
             "report": str(folder.report),
         }
     )
+    if result.diverged:
+        raise UserError(f"training diverged: {result.diverged}; the best model is kept")
 
 
 def run(config: Config, folder: RunFolder, resume: bool) -> TrainResult:
@@ -85,15 +91,22 @@ def run(config: Config, folder: RunFolder, resume: bool) -> TrainResult:
 
 
 def read_options(arguments: Sequence[str]) -> TrainOptions:
-    """Command line over config file over defaults; --resume takes the run's own config file."""
+    """Command line over config file over preset; --resume takes the run's own config file."""
     plain = parse(TrainOptions, "train", arguments)
     path = plain.config or (RunFolder(plain.out).settings if plain.resume else None)
-    if path is None:
+    if path is None and plain.preset is None:
         return plain
-    if plain.resume and plain.config is None and not path.is_file():
+    if plain.resume and plain.config is None and path is not None and not path.is_file():
         raise UserError(f"{plain.out}: no run to resume: it has no {path.name}")
-    default = TrainOptions(out=tyro.MISSING, settings=Config.from_file(path))
+    default = TrainOptions(out=tyro.MISSING, settings=base_settings(path, plain.preset))
     return parse(TrainOptions, "train", arguments, default)
+
+
+def base_settings(path: Path | None, preset: Preset | None) -> Config:
+    """What the command line stands on: a file's settings, over those of a preset."""
+    if path is None:
+        return Config.from_dict({} if preset is None else {"preset": preset})
+    return Config.from_file(path, preset)
 
 
 def find_data(config: Config, folder: Path) -> Prepared:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from blackout.cli.common import Output, parse
-from blackout.cli.train import find_data
+from blackout.cli.train import base_settings, find_data
 from blackout.config import Config
+from blackout.errors import UserError
 from blackout.files.atomic import replacing
 from blackout.files.plain_json import to_json
+from blackout.presets import Preset
 
 if TYPE_CHECKING:
     from blackout.trials.tune import Tuned
@@ -43,6 +45,8 @@ class TuneOptions:
     """Runs at a time; 0 for one a core."""
     config: Path | None = None
     """Settings from a TOML file, such as the run.toml of a run; options here win over it."""
+    preset: Preset | None = None
+    """Settings to begin with instead of the defaults; paper: those of the paper."""
     settings: Config = field(default_factory=Config)
     output: Output = field(default_factory=Output)
 
@@ -57,6 +61,8 @@ def main(arguments: Sequence[str]) -> None:
     from blackout.trials.tune import tune
 
     grid = parse_grid(options.grid) or DEFAULT_GRID
+    if config.run.epochs == "auto":
+        raise UserError("tune compares runs of equal length: --epochs must be a number")
     stages(config.run.epochs, len(combinations(config, grid)), options.halving)
     trials = Trials(options.out / "trials", workers=options.workers, say=output.say)
     texts = replace(config, data=replace(config.data, test=None))  # not tuning's to see
@@ -79,11 +85,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def read_options(arguments: Sequence[str]) -> TuneOptions:
-    """Command line over config file over defaults."""
+    """Command line over config file over preset over defaults."""
     plain = parse(TuneOptions, "tune", arguments)
-    if plain.config is None:
+    if plain.config is None and plain.preset is None:
         return plain
-    default = TuneOptions(out=tyro.MISSING, settings=Config.from_file(plain.config))
+    default = TuneOptions(out=tyro.MISSING, settings=base_settings(plain.config, plain.preset))
     return parse(TuneOptions, "tune", arguments, default)
 
 
@@ -93,7 +99,7 @@ def show(tuned: Tuned, output: Output) -> None:
     rows = [[*names, "epochs", "validation perplexity"]]
     for tried in tuned.table:
         reached = tried.reached
-        found = "failed" if reached.outcome.failure else f"{reached.valid_perplexity:.2f}"
+        found = "diverged" if reached.outcome.failure else f"{reached.valid_perplexity:.2f}"
         rows.append([*(str(tried.values[name]) for name in names), str(reached.epochs), found])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:

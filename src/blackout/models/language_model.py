@@ -64,7 +64,7 @@ class LanguageModel(nn.Module):
         self.embedding = Table(
             vocab_size,
             hidden,
-            init_range=config.init_range,
+            init_range=0.3 if config.init_range is None else config.init_range,
             storage=STORAGE[config.storage],
             impl=impl,
         )
@@ -87,7 +87,7 @@ class LanguageModel(nn.Module):
         self._reset_recurrence()
 
     def _reset_recurrence(self) -> None:
-        init_range = self.config.init_range
+        init_range = self.config.init_range or self.config.hidden**-0.5
         for layer in self.layers:
             layer.reset_parameters(init_range)  # type: ignore[operator]
         if self.projection is not None:

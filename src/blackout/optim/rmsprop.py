@@ -11,6 +11,10 @@ A step touches few rows of a huge table; the second moments v of the others shou
   given as ``update_rate`` (V,) in the parameter group;
 - ``"none"``: a row ages by beta when touched.
 
+``correct_bias``: v begins at 0, so that after t steps it is a mean with weights that add up to
+1 - beta^t only; divided by that, as Adam does, it is one from the first step on. Without, the first
+step of a weight is 1 / sqrt(1 - beta) times as large as later ones.
+
 ``second_moment="row"`` keeps one number for each row of a table, the mean of g² over the row,
 instead of a second table. A bfloat16 table is rounded at random after each update, so that steps
 smaller than its resolution count in the mean; the random bits follow ``seed`` and the step.
@@ -23,6 +27,7 @@ smaller than its resolution count in the mean; the random bits follow ``seed`` a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, overload
 
@@ -55,6 +60,7 @@ class RMSProp(torch.optim.Optimizer):
         *,
         beta: float = 0.999,
         damping: float = 1e-12,
+        correct_bias: bool = True,
         decay: Decay = "exact",
         second_moment: Literal["full", "row"] = "full",
         clip: float = 0.0,
@@ -74,6 +80,7 @@ class RMSProp(torch.optim.Optimizer):
             "lr": lr,
             "beta": beta,
             "damping": damping,
+            "correct_bias": correct_bias,
             "decay": decay,
             "update_rate": None,
             "second_moment": second_moment,
@@ -110,9 +117,7 @@ class RMSProp(torch.optim.Optimizer):
             state["step"] += 1
             update = RmsProp(
                 factor,
-                group["lr"],
-                group["beta"],
-                group["damping"],
+                *_rate_and_damping(group, state["step"]),
                 Rounding(self.seed, number, state["step"]),
             )
             change = engine.rmsprop_dense if isinstance(gradient, Tensor) else engine.rmsprop_rows
@@ -191,6 +196,18 @@ class RMSProp(torch.optim.Optimizer):
         if rate is None:
             raise UserError('decay "paper" needs "update_rate" in the parameter group of a table')
         return _column(beta ** (1 / rate[rows].double()), state["moment"])
+
+
+def _rate_and_damping(group: dict[str, Any], step: Tensor) -> tuple[float, float, float]:
+    """lr, beta and damping with which v as it is does what v / (1 - beta^step) would do.
+
+    lr g / sqrt(v / c + damping) = lr sqrt(c) g / sqrt(v + c damping).
+    """
+    lr, beta, damping = group["lr"], group["beta"], group["damping"]
+    if not group["correct_bias"]:
+        return lr, beta, damping
+    seen = 1 - beta ** int(step)
+    return lr * math.sqrt(seen), beta, damping * seen
 
 
 def _column(row_factors: Tensor, moment: Tensor) -> Tensor:

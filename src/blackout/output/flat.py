@@ -24,6 +24,7 @@ _LOGITS = 1 << 24  # … for so many hidden states that there are this many at a
 class FlatSoftmax(OutputLayer):
     """A table of ``n_classes`` word vectors, scored against hidden states.
 
+    ``init_range``: the word vectors start uniformly in ± this, by default 1 / sqrt(in_features).
     ``sparse``: whether the table's gradient is row-sparse (``torch.sparse_coo``) or dense.
     ``precision``: the number format of the matrix products, "fp32" or "bf16".
     ``storage``: the number format of the table, "fp32" or "bf16".
@@ -37,7 +38,7 @@ class FlatSoftmax(OutputLayer):
         *,
         bias: bool = False,
         sparse: bool = True,
-        init_range: float = 0.08,
+        init_range: float | None = None,
         precision: Literal["fp32", "bf16"] = "fp32",
         storage: Literal["fp32", "bf16"] = "fp32",
         impl: str = "auto",
@@ -50,7 +51,7 @@ class FlatSoftmax(OutputLayer):
         self.table = Table(
             n_classes,
             in_features,
-            init_range=init_range,
+            init_range=in_features**-0.5 if init_range is None else init_range,
             storage=STORAGE[storage],
             sparse=sparse,
             impl=impl,

@@ -16,7 +16,8 @@ from blackout.output.sampling import SamplingLayer
 class NCE(SamplingLayer):
     """J = log sigma(d_i) + sum_j log sigma(-d_j) with d = u - log Z - log(K Q).
 
-    ``log_z`` is a constant, or "learned": a parameter that starts at 0.
+    ``log_z`` is a constant, or "learned": a parameter that starts at log V, the normaliser of
+    scores that are 0.
     """
 
     objective_name = "nce"
@@ -27,13 +28,13 @@ class NCE(SamplingLayer):
         n_classes: int,
         samples: int,
         *,
-        log_z: float | Literal["learned"] = 0.0,
+        log_z: float | Literal["learned"] = "learned",
         **options: Any,
     ) -> None:
         super().__init__(in_features, n_classes, samples, **options)
         self.log_z: nn.Parameter | float
         if log_z == "learned":
-            self.log_z = nn.Parameter(torch.zeros(()))
+            self.log_z = nn.Parameter(torch.tensor(math.log(n_classes)))
         elif isinstance(log_z, float | int) and math.isfinite(log_z):
             self.log_z = float(log_z)
         else:

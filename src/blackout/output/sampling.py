@@ -58,7 +58,7 @@ class SamplingLayer(FlatSoftmax):
         seed: int = 0,
         bias: bool = False,
         sparse: bool = True,
-        init_range: float = 0.08,
+        init_range: float | None = None,
         precision: Literal["fp32", "bf16"] = "fp32",
         storage: Literal["fp32", "bf16"] = "fp32",
         impl: str = "auto",

@@ -59,7 +59,12 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return len(self.epochs) >= self.config.run.epochs
+        return self.test is not None or len(self.epochs) >= self.config.run.planned_epochs
+
+    @property
+    def diverged(self) -> str:
+        """What the latest validation found wrong."""
+        return str(self.epochs[-1].get("diverged", "")) if self.epochs else ""
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -151,7 +156,11 @@ def _subtitle(run: Run) -> str:
     if run.finished:
         parts.append(f"{_epochs(len(run.epochs))}, finished")
     else:
-        parts.append(f"stopped after {len(run.epochs)} of {_epochs(run.config.run.epochs)}")
+        planned = run.config.run.epochs
+        of = "" if planned == "auto" else f" of {_epochs(planned)}"
+        parts.append(f"stopped after {len(run.epochs)}{of}")
+    if run.diverged:
+        parts.append(f"diverged: {run.diverged}")
     return " · ".join(parts)
 
 

@@ -8,8 +8,11 @@ miniature on text that ships with Python, to see that it works.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
+import itertools
 import json
+import lzma
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ from blackout.text.prepared import PARTS, prepare
 from blackout.trials.halving import choose
 from blackout.trials.trials import Outcome, Trial, Trials
 
+_OPEN: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 _QUICK_LINES = {"train": 1200, "valid": 150, "test": 150}
 
 
@@ -63,11 +67,14 @@ class Lab:
 
     # ------------------------------------------------------------------ texts
 
-    def corpus(self, name: str, text: TextConfig | None = None) -> Corpus:
-        """The corpus of that name, prepared with these settings."""
+    def corpus(self, name: str, text: TextConfig | None = None, lines: int | None = None) -> Corpus:
+        """The corpus of that name, prepared with these settings; ``lines``: its beginning alone."""
         text = text or TextConfig()
         files = self._quick_files() if self.quick else self._find_files(name)
         kind = "quick" if self.quick else name
+        if lines is not None and not self.quick:
+            kind = f"{name}-{lines}"
+            files["train"] = self._beginning(files["train"], kind, lines)
         folder = self.out / "data" / f"{kind}-{_short_hash(vars(text))}"
         data = prepare(files["train"], folder, text, valid=files["valid"], test=files["test"])
         return Corpus(kind, files, folder, len(data.vocab), len(data.shard("train").tokens))
@@ -82,6 +89,15 @@ class Lab:
             if (path := folder / f"{part}{ending}").is_file():
                 return path
         raise UserError(f"{folder}: has no {part}, {part}.txt, {part}.txt.gz or {part}.txt.xz")
+
+    def _beginning(self, file: Path, kind: str, lines: int) -> Path:
+        """The first lines of a file, as a file of its own."""
+        short = self.out / "data" / f"{kind}.txt"
+        if not short.exists():  # a new file would be another text to its shards
+            make_folder(short.parent)
+            with _OPEN.get(file.suffix, open)(file, "rb") as whole, replacing(short) as out:
+                out.writelines(itertools.islice(whole, lines))
+        return short
 
     def _quick_files(self) -> dict[str, Path]:
         folder = self.out / "data" / "quick-text"

@@ -1,6 +1,6 @@
 """The runs on English Wikipedia: 24 million words of training text for the paper's billion.
 
-Batch 128, bptt 20, the package's defaults but for what a study is about. On a machine with a GPU
+Batch 128, bptt 20, the preset "paper" but for what a study is about. On a machine with a GPU
 the runs use it.
 """
 
@@ -42,9 +42,9 @@ def config(lab: Lab, hidden: int, usual_epochs: int, **loss: Any) -> Config:
     batch = 16 if lab.quick else 128
     return Config.from_dict(
         {
+            "preset": "paper",
             "model": {"hidden": hidden},
             "loss": {"samples": 20 if lab.quick else 500} | loss,
-            "optim": {"lr": 0.004},
             "run": {"batch": batch, "bptt": 20, "epochs": epochs(lab, usual_epochs)},
         }
     )

@@ -62,6 +62,7 @@ def config(lab: Lab, loss: dict[str, Any], seed: int = 1, **tables: dict[str, An
     run = {"batch": 8, "bptt": 15, "epochs": size(lab).epochs, "seed": seed}
     return Config.from_dict(
         {
+            "preset": "paper",
             "model": model,
             "loss": loss,
             "optim": optim | tables.get("optim", {}),

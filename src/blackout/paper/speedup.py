@@ -57,7 +57,7 @@ def study(lab: Lab) -> Finding:
 def _speed(vocab_size: int, loss: str, samples: int, batch: int, duration: float) -> float:
     config = Config.from_dict(
         {
-            "model": {"hidden": HIDDEN, "context": "stream"},
+            "model": {"cell": "sigmoid", "hidden": HIDDEN, "context": "stream"},
             "loss": {"loss": loss, "samples": samples},
             "run": {"batch": batch, "bptt": BPTT},
         }

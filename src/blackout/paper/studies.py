@@ -24,6 +24,7 @@ STUDIES = {
     "appendix-a": ("appendix_a", "study", "the noise distribution has expectation Q"),
     "appendix-c": ("appendix_c", "study", "how second moments of untouched rows age"),
     "speedup": ("speedup", "study", "words a second against V and K"),
+    "defaults": ("defaults", "study", "the default settings with every cell, width and block"),
     "beyond": ("beyond", "study", "sharing, proposals, negatives and cells"),
 }
 

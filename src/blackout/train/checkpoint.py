@@ -29,7 +29,11 @@ from blackout.tables import tables_of
 from blackout.text.prepared import Prepared
 
 # A resumed run may differ in these: they do not change what is computed, only how far and where.
-MAY_CHANGE = {"data", "run.epochs", "run.checkpoint_minutes", "run.threads", "run.device"}
+MAY_CHANGE = {
+    "data",
+    *("run.epochs", "run.patience", "run.stop_after", "run.keep_going"),
+    *("run.checkpoint_minutes", "run.threads", "run.device"),
+}
 
 
 @dataclass
@@ -42,12 +46,14 @@ class Position:
     """Epochs completed."""
     streams: dict[str, Any] | None = None
     """Position inside the epoch under way."""
-    schedule: dict[str, float] = field(default_factory=dict)
+    schedule: dict[str, Any] = field(default_factory=dict)
     epoch_loss: float = 0.0
     """Sum of the losses of this epoch's words."""
     epoch_words: int = 0
     words: int = 0
     """Words trained since the beginning."""
+    diverged: str = ""
+    """What the latest validation found wrong."""
     seconds: float = 0.0
     """Time spent training since the beginning."""
     metrics_bytes: int = 0

@@ -40,6 +40,7 @@ from blackout.train.progress import Progress, speed
 from blackout.train.setup import build_optimizer, default_threads
 from blackout.train.step import BlockShape, make_step
 from blackout.train.training_text import follow_model, read_training_text
+from blackout.train.verdict import Judge
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class TrainResult:
     """Training words a second, evaluation and saving left out."""
     epochs: int
     model: Path
+    diverged: str = ""
+    """What is wrong with the model, where its validation perplexity shows that training failed."""
 
 
 class Stopped(UserError):
@@ -109,7 +112,8 @@ class Trainer:
         self.step = make_step(self.model, self.optimizer, shape)
         self.unread: list[int] = []  # words of the blocks whose results were not asked for yet
         optim = config.optim
-        self.schedule = Schedule(optim.lr, optim.lr_decay, optim.lr_cut)
+        self.schedule = Schedule(config.schedule, optim.lr_decay, optim.lr_cut)
+        self.judge = Judge.of(data.vocab, self.valid)
         self.position, self.config_hash = self._resume() if resume else self._begin()
         self.metrics = Metrics(folder.metrics, keep=self.position.metrics_bytes)
         self.saved_at = time.monotonic()
@@ -136,7 +140,7 @@ class Trainer:
         position = self.position
         try:
             with collect_signals() as caught:
-                while position.epoch < self.config.run.epochs:
+                while not self._is_over():
                     self._train_epoch(caught)
                     self._end_epoch()
         except Stopped:
@@ -152,7 +156,15 @@ class Trainer:
             words_per_second=speed(position),
             epochs=position.epoch,
             model=self.folder.path,
+            diverged=position.diverged,
         )
+
+    def _is_over(self) -> bool:
+        run, position = self.config.run, self.position
+        if position.diverged and not run.keep_going:
+            return True
+        enough = run.epochs == "auto" and self.schedule.epochs_since_best >= run.patience
+        return enough or position.epoch >= run.last_epoch
 
     def _train_epoch(self, caught: list[str]) -> None:
         position, run = self.position, self.config.run
@@ -173,12 +185,14 @@ class Trainer:
             if position.epoch:
                 follow_model(self.model, self.data.shard("train"), run.seed, position.epoch)
         self.model.train()
-        self._set_learning_rate()
         self.progress.epoch_begins(position.epoch + 1, run.epochs, streams.words)
+        given = position.epoch_words  # to the step, whether or not its results are read yet
         mark = time.perf_counter()
         for block in streams:
+            self._set_learning_rate((position.epoch + given / streams.words) / run.planned_epochs)
             self.step.train(block)
             self.unread.append(block.words)
+            given += block.words
             if len(self.unread) >= self.step.interval:
                 self._read_results()
             now = time.perf_counter()
@@ -216,7 +230,9 @@ class Trainer:
             self._stop_as_not_finite("the validation perplexity is no number")
         self._require_finite(valid.perplexity, "validation perplexity")
         self._require_finite_weights()
-        lr = self.schedule.lr
+        lr = self._learning_rate()
+        verdict = self.judge.judge(valid.perplexity, self.schedule.best, position.step)
+        position.diverged = verdict.warning if verdict.ruined else ""
         is_best = self.schedule.after_epoch(valid.perplexity)
         if is_best:
             save_weights(self.folder, self.model, self.config_hash)
@@ -234,10 +250,13 @@ class Trainer:
             valid_perplexity=valid.perplexity,
             valid_perplexity_without_unk=valid.perplexity_without_unk,
             best=is_best,
+            diverged=position.diverged,
         )
         position.streams, position.epoch_loss, position.epoch_words = None, 0.0, 0
         self._save()
         self.progress.epoch_done(position, train_loss, valid.perplexity, is_best)
+        if verdict.warning:
+            self.progress.warn(f"{verdict.warning}; {self._what_to_try()}")
 
     def _test(self) -> Perplexity | None:
         if "test" not in self.data.shards:
@@ -260,9 +279,18 @@ class Trainer:
 
     # ------------------------------------------------------------------ helpers
 
-    def _set_learning_rate(self) -> None:
+    def _set_learning_rate(self, progress: float) -> None:
+        factor = self.schedule.factor(progress)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.lr
+            group["lr"] = factor * group["first_lr"]
+
+    def _learning_rate(self) -> float:
+        """The rate at the beginning of the epoch under way, in the unit of the setting."""
+        progress = self.position.epoch / self.config.run.planned_epochs
+        return self.config.optim.lr * self.schedule.factor(progress)
+
+    def _what_to_try(self) -> str:
+        return f"try a smaller --lr (now {self._learning_rate():g}) or --clip"
 
     def _checkpoint_due(self) -> bool:
         return time.monotonic() - self.saved_at > 60 * self.config.run.checkpoint_minutes
@@ -289,8 +317,7 @@ class Trainer:
         if self.checkpoints.exist():
             kept = "the last checkpoint is intact"
         raise NotFinite(
-            f"{finding} after {self.position.step} blocks; {kept}; "
-            f"try a smaller --lr (now {self.schedule.lr:g}) or --clip"
+            f"{finding} after {self.position.step} blocks; {kept}; {self._what_to_try()}"
         )
 
 

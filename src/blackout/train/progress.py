@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from typing import IO
+from typing import IO, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
@@ -15,11 +15,13 @@ from blackout import losses
 from blackout.config import Config
 from blackout.train.checkpoint import Position
 
+Epochs = int | Literal["auto"]
+
 
 class Progress:
     """Told by the loop what happens; this one shows nothing."""
 
-    def epoch_begins(self, epoch: int, epochs: int, words: int) -> None:
+    def epoch_begins(self, epoch: int, epochs: Epochs, words: int) -> None:
         """Epoch number ``epoch`` of ``epochs`` begins; it has ``words`` words."""
 
     def block_done(self, position: Position) -> None:
@@ -32,6 +34,9 @@ class Progress:
         self, position: Position, train_loss: float, valid_perplexity: float, best: bool
     ) -> None:
         """The epoch is over."""
+
+    def warn(self, text: str) -> None:
+        """Something is wrong that somebody should know of."""
 
     def close(self) -> None:
         """The run is over, whatever the way."""
@@ -49,9 +54,10 @@ class LineProgress(Progress):
         self.stream = stream
         self.exact = exact
         self.shown_at = time.monotonic()
-        self.epoch = self.epochs = self.words = 0
+        self.epoch = self.words = 0
+        self.epochs: Epochs = 0
 
-    def epoch_begins(self, epoch: int, epochs: int, words: int) -> None:
+    def epoch_begins(self, epoch: int, epochs: Epochs, words: int) -> None:
         self.epoch, self.epochs, self.words = epoch, epochs, words
 
     def block_done(self, position: Position) -> None:
@@ -77,15 +83,20 @@ class LineProgress(Progress):
     def write(self, line: str) -> None:
         print(line, file=self.stream, flush=True)
 
+    def warn(self, text: str) -> None:
+        self.write(f"warning: {text}")
+
     def label(self) -> str:
-        return f"epoch {self.epoch}/{self.epochs}"
+        return f"epoch {self.epoch}" + ("" if self.epochs == "auto" else f"/{self.epochs}")
 
     def figures(self, position: Position) -> str:
-        """Loss, speed and time left."""
-        left = self.words * (self.epochs - self.epoch + 1) - position.epoch_words
+        """Loss, speed and time left, of the epoch where nobody knows how many there will be."""
+        more = 0 if self.epochs == "auto" else self.epochs - self.epoch
+        left = self.words * (more + 1) - position.epoch_words
+        of = " of this epoch" if self.epochs == "auto" else ""
         mean = position.epoch_loss / max(position.epoch_words, 1)
         rate = speed(position)
-        return f"{self.loss(mean)}  {rate:,.0f} words/s  {duration(left / rate)} left"
+        return f"{self.loss(mean)}  {rate:,.0f} words/s  {duration(left / rate)}{of} left"
 
     def loss(self, loss: float) -> str:
         text = f"training loss {loss:.4f}"
@@ -107,7 +118,7 @@ class BarProgress(LineProgress):
         self.bar = RichProgress(*columns, console=Console(file=stream), transient=True)
         self.task: TaskID | None = None
 
-    def epoch_begins(self, epoch: int, epochs: int, words: int) -> None:
+    def epoch_begins(self, epoch: int, epochs: Epochs, words: int) -> None:
         super().epoch_begins(epoch, epochs, words)
         if self.task is not None:
             self.bar.remove_task(self.task)

@@ -13,6 +13,7 @@ from blackout.config import Config
 from blackout.models.language_model import LanguageModel
 from blackout.optim import RMSProp
 from blackout.tables import tables_of
+from blackout.train.rates import learning_rates
 from blackout.work import training_flops
 
 
@@ -27,20 +28,23 @@ def default_threads(config: Config, vocab_size: int) -> int:
 
 
 def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> RMSProp:
-    """RMSProp over all parameters; tables come with their update rates where these are used."""
+    """RMSProp over all parameters, each with its learning rate ("first_lr" is where it begins).
+
+    Tables come with their update rates where these are used.
+    """
     optim = config.optim
     if optim.decay == "paper":
         set_update_rates(config, model, counts)
-    tables = {table.weight: table for table in tables_of(model)}
-    groups: list[dict[str, object]] = [
-        {"params": [p], "update_rate": table.update_rate} for p, table in tables.items()
+    update_rates = {table.weight: table.update_rate for table in tables_of(model)}
+    groups = [
+        {"params": [p], "lr": rate, "first_lr": rate, "update_rate": update_rates.get(p)}
+        for p, rate in learning_rates(config, model).items()
     ]
-    others = [p for p in model.parameters() if p not in tables]
     return RMSProp(
-        [*groups, {"params": others}],
-        lr=optim.lr,
+        groups,
         beta=optim.beta,
         damping=default_damping(config) if optim.damping is None else optim.damping,
+        correct_bias=optim.correct_bias,
         decay=optim.decay,
         second_moment=optim.second_moment,
         clip=optim.clip,
@@ -51,13 +55,14 @@ def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> 
 def default_damping(config: Config) -> float:
     """A floor under the second moment that keeps its meaning whatever the size of the block.
 
-    A gradient is a mean over the N = B T words of a block, so one word, as a target, adds about
-    (1 - beta) / (4 N²) to the second moments of its row. The floor is less than half of that: a
-    rare word that occurs still takes nearly a full step, while the far smaller gradients it gets
-    as a sample are not blown up to full steps, which would drive it out before it occurs again.
+    A gradient is a mean over the N = B T words of a block, so one word, as a target, adds at most
+    about (1 - beta) / N² to the second moments of its row. Measured in that, the floor lets a rare
+    word that occurs take a good part of a full step, while the far smaller gradients it gets as a
+    sample are not blown up to full steps, which would drive it out before it occurs again.
     docs/experiments.md has the measurements.
     """
-    return 0.1 * (1 - config.optim.beta) / (config.run.batch * config.run.bptt) ** 2
+    words = config.run.batch * config.run.bptt
+    return config.optim.damping_words * (1 - config.optim.beta) / words**2
 
 
 def set_update_rates(config: Config, model: LanguageModel, counts: ArrayLike) -> None:

@@ -24,7 +24,10 @@ from blackout.losses import LossName
 
 TABLES = ("model", "loss", "optim", "run")
 # Settings that a grid cannot have: the number of epochs is the study's, the others change nothing.
-_FIXED = ("epochs", "threads", "device", "checkpoint_minutes")
+_FIXED = (
+    *("epochs", "patience", "stop_after", "keep_going"),
+    *("threads", "device", "checkpoint_minutes"),
+)
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, list[object]]:

@@ -54,7 +54,10 @@ def halve(
     After each stage one in ``halving`` of a question's candidates goes on; with 1 all of them train
     all epochs. A candidate whose numbers become infinite goes no further.
     """
-    ways = [stages(question[0].config.run.epochs, len(question), halving) for question in questions]
+    ways = [
+        stages(question[0].config.run.planned_epochs, len(question), halving)
+        for question in questions
+    ]
     reached: list[dict[int, Reached]] = [{} for _ in questions]
     going = [list(range(len(question))) for question in questions]
     for stage in range(max(map(len, ways))):
@@ -99,5 +102,5 @@ def _best(reached: dict[int, Reached], going: Sequence[int], halving: int) -> li
 
 
 def _shortened(trial: Trial, epochs: int) -> Trial:
-    run = replace(trial.config.run, epochs=epochs)
+    run = replace(trial.config.run, stop_after=epochs)
     return replace(trial, config=replace(trial.config, run=run), may_diverge=True)

@@ -23,7 +23,8 @@ from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import MAY_CHANGE
 from blackout.work import scoring_flops, training_flops
 
-FORMAT = 1
+FORMAT = 2
+_AUTO_EPOCHS = 20  # a guess at how many epochs "auto" takes
 _OVERHEAD = 50_000  # operations that would take as long as what a word costs besides arithmetic
 
 
@@ -93,7 +94,7 @@ class Job:
 
     @property
     def epochs(self) -> int:
-        return self.trial.config.run.epochs
+        return self.trial.config.run.last_epoch
 
 
 def make_job(trial: Trial, data: Prepared) -> Job:
@@ -102,8 +103,10 @@ def make_job(trial: Trial, data: Prepared) -> Job:
     sums = {part: shard.checksum for part, shard in data.shards.items()}
     text = {"vocabulary": data.vocab.hash, "train": sums["train"], "valid": sums.get("valid")}
     run = {"format": FORMAT, "settings": lasting_settings(config), "text": text}
+    if config.schedule in ("linear", "cosine"):  # what a shorter run does is not its beginning
+        run["planned epochs"] = config.run.planned_epochs
     measured = {part: sums[part] for part in sorted(set(trial.measure)) if part in sums}
-    result = {"run": run, "epochs": config.run.epochs, "measured": measured}
+    result = {"run": run, "epochs": _ending(config), "measured": measured}
     return Job(trial, key=_hash(result), run_key=_hash(run), work=_work(config, data))
 
 
@@ -125,7 +128,13 @@ def _work(config: Config, data: Prepared) -> float:
     size = len(data.vocab)
     training = len(data.shard("train").tokens) * (_OVERHEAD + training_flops(config, size))
     validation = len(data.shard("valid").tokens) * scoring_flops(config, size)
-    return float(config.run.epochs * (training + validation))
+    return float(min(config.run.last_epoch, _AUTO_EPOCHS) * (training + validation))
+
+
+def _ending(config: Config) -> object:
+    """What decides when a run ends."""
+    run = config.run
+    return [run.epochs, run.patience, run.stop_after] if run.epochs == "auto" else run.last_epoch
 
 
 def _hash(values: Mapping[str, Any]) -> str:
@@ -200,4 +209,4 @@ def label_trials(trials: Sequence[Trial]) -> list[str]:
 def _flat(trial: Trial) -> dict[str, object]:
     tables = lasting_settings(trial.config)
     settings = {name: value for values in tables.values() for name, value in values.items()}
-    return settings | {"epochs": trial.config.run.epochs, "data": trial.data}
+    return settings | {"epochs": trial.config.run.last_epoch, "data": trial.data}

@@ -32,7 +32,7 @@ from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import Position, epochs_done
 from blackout.train.loop import NotFinite, Stopped, train
 from blackout.train.metrics import read_metrics
-from blackout.train.progress import Progress
+from blackout.train.progress import Epochs, Progress
 from blackout.train.setup import default_threads
 from blackout.trials.trial import (
     Epoch,
@@ -63,8 +63,9 @@ def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
         if done and answers(done, model, spec["keep_model"], spec["may_diverge"]):
             return done  # by another process that held the run
         inner = run
-        if epochs_done(run) > config.run.epochs:  # a longer run's, whose best model may be later
-            inner = RunFolder(run.path / f"epochs-{config.run.epochs}")
+        last = config.run.last_epoch
+        if epochs_done(run) > last:  # a longer run's, whose best model may be later
+            inner = RunFolder(run.path / f"epochs-{last}")
         outcome, whole = _train_and_measure(spec, config, inner, tell)
         if spec["keep_model"] and not outcome.failure and inner.weights.is_file():
             inner.copy_model(model)
@@ -87,7 +88,7 @@ def _train_and_measure(
     texts = {part: data.shard(part) for part in ("train", "valid")}  # the test is not training's
     watch, whole = Watch(tell, spec["deadline"]), True
     try:
-        train(
+        result = train(
             config,
             Prepared(data.folder, data.vocab, texts),
             run,
@@ -102,6 +103,12 @@ def _train_and_measure(
         if not watch.is_late:
             raise
         whole = False
+    else:
+        if result.diverged and not config.run.keep_going:
+            if not spec["may_diverge"]:
+                raise UserError(f"training diverged: {result.diverged}")
+            curve = _curve(_epochs(config, run))
+            return Outcome(curve, {}, 0.0, 0, failure=result.diverged), True
     return _measure(config, data, spec["measure"], run), whole
 
 
@@ -120,7 +127,7 @@ def _measure(config: Config, data: Prepared, parts: list[str], run: RunFolder) -
 
 def _epochs(config: Config, run: RunFolder) -> list[dict[str, Any]]:
     events = read_metrics(run.metrics)
-    return [event for event in events if event["event"] == "epoch"][: config.run.epochs]
+    return [event for event in events if event["event"] == "epoch"][: config.run.last_epoch]
 
 
 def _curve(epochs: list[dict[str, Any]]) -> tuple[Epoch, ...]:
@@ -139,8 +146,9 @@ class Watch(Progress):
         self.told_at = 0.0
         self.epoch, self.epochs, self.words = 1, 1, 1
 
-    def epoch_begins(self, epoch: int, epochs: int, words: int) -> None:
-        self.epoch, self.epochs, self.words = epoch, epochs, words
+    def epoch_begins(self, epoch: int, epochs: Epochs, words: int) -> None:
+        planned = epoch + 1 if epochs == "auto" else epochs  # a guess: one more
+        self.epoch, self.epochs, self.words = epoch, planned, words
         self._tell(0)
 
     def block_done(self, position: Position) -> None:
