@@ -12,7 +12,7 @@ def headings(capsys, verb):
     with pytest.raises(SystemExit) as stopped:
         main([verb, "--help"])
     assert stopped.value.code == 0
-    return re.findall(r"^\W* (\S+) options\b", capsys.readouterr().out, re.MULTILINE)
+    return re.findall(r"^\W*(\w+) options\W*$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("verb", ["train", "tune"])
