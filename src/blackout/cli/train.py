@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str]) -> None:
     if not options.resume and any((options.out / "checkpoints").glob("step-*.safetensors")):
         # Said before the text is read: that would replace the other run's data.
         raise UserError(f"{options.out}: holds a run already; --resume goes on with it")
+    if config.warning:
+        print(f"warning: {config.warning}", file=sys.stderr)
     data = find_data(config, options.out)
 
     from blackout.pages.report import write_report  # PyTorch comes with it

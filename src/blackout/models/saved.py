@@ -16,6 +16,7 @@ import torch
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
+from blackout.files.plain_json import from_json
 from blackout.files.tensors import load_tensors, read_metadata, save_tensors
 from blackout.memory import free_memory, require, scoring_need
 from blackout.models.language_model import LanguageModel, build_model
@@ -97,12 +98,12 @@ def read_description(folder: Path) -> tuple[Config, Vocab]:
         if not part.is_file():
             raise UserError(f"{folder}: not a model folder: it has no {part.name}")
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = from_json(path.read_text(encoding="utf-8"))
         found, vocab_hash = description["format"], description["vocab_hash"]
         settings, stated = description["config"], description["sha256"]
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise UserError(f"{path}: damaged: it is not a model's description") from None
     if found != FORMAT:
         raise UserError(f"{path}: has format {found}, this version reads format {FORMAT}")
