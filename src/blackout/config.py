@@ -71,6 +71,14 @@ class DataConfig:
     prepared: str | None = None
     """Folder of blackout prepare, instead of the three files."""
 
+    def __post_init__(self) -> None:
+        for name, path in vars(self).items():
+            if path is not None and not _is_utf8(path):
+                raise UserError(
+                    f"{name}: the path {path!r} is not valid UTF-8, so run.toml cannot hold it; "
+                    "rename the file, or give a link to it"
+                )
+
 
 @dataclass(frozen=True)
 class TextConfig:
@@ -292,6 +300,14 @@ class Config:
 def _check(ok: bool, name: str, value: object, expected: str) -> None:
     if not ok:
         raise UserError(f"{name} is {value!r}, must be {expected}")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _toml_value(value: object) -> str:

@@ -9,7 +9,7 @@ import pytest
 import blackout
 from blackout.cli.main import main
 from blackout.errors import UserError
-from blackout.models.saved import read_description
+from blackout.run_folder import RunFolder
 from blackout.text.prepared import open_prepared
 
 
@@ -110,15 +110,15 @@ def test_the_hint_helps(lab, run, tmp_path):
 def test_config_json(run):
     path = run / "config.json"
     whole = path.read_bytes()
-    meant = read_description(run)[0]
+    meant = RunFolder(run).description().config
     try:
         for what, data in damages(whole).items():
             path.write_bytes(data)
             if what == f"cut to {len(whole) - 1}":
                 # Without its last line feed it still says the same, all of it.
-                assert read_description(run)[0] == meant
+                assert RunFolder(run).description().config == meant
                 continue
-            assert str(path) in refusal(lambda: read_description(run), what)
+            assert str(path) in refusal(lambda: RunFolder(run).description(), what)
     finally:
         path.write_bytes(whole)
 
@@ -133,7 +133,7 @@ def test_every_setting_in_config_json_is_under_the_checksum(run):
                 description["config"][table][key] = 7
                 path.write_text(json.dumps(description))
                 with pytest.raises(UserError, match=r"config\.json: damaged: its checksum"):
-                    read_description(run)
+                    RunFolder(run).description()
     finally:
         path.write_bytes(whole)
 

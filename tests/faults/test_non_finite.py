@@ -8,6 +8,7 @@ import torch
 import blackout
 from blackout.cli.main import main
 from blackout.errors import UserError
+from blackout.run_folder import RunFolder
 from blackout.train.progress import Progress
 
 
@@ -29,7 +30,7 @@ def spoiled(lab, out, breaks, resume=False, **settings):
     """Trains with a network that goes wrong at some step."""
     from blackout.train.loop import Trainer
 
-    trainer = Trainer(lab.config(**settings), lab.data, out, resume, breaks)
+    trainer = Trainer(lab.config(**settings), lab.data, RunFolder(out), resume, breaks)
     breaks.trainer = trainer
     return trainer.run()
 

@@ -15,7 +15,7 @@ from blackout.cli.main import main
 from blackout.config import MOST, Config
 from blackout.errors import UserError
 from blackout.memory import Need, free_memory, require, scoring_need, total_memory, training_need
-from blackout.models.saved import describe_model
+from blackout.run_folder import RunFolder
 from blackout.text.vocab import Vocab
 
 
@@ -99,7 +99,7 @@ def test_a_strangers_config(lab, tmp_path, fails):
         words = [f"w{i}" for i in range(300_000)] if hidden == 10**5 else ["a"]
         vocab = Vocab.from_counts(dict.fromkeys(["</s>", *words], 1))
         object.__setattr__(config.model, "hidden", hidden)
-        describe_model(folder, config, vocab)
+        RunFolder(folder).describe(config, vocab)
         assert json.loads((folder / "config.json").read_text()).keys() == described.keys()
         fails(["eval", folder, lab.text("test")], folder, named)
 

@@ -2,6 +2,7 @@
 
 import torch
 
+from blackout.run_folder import RunFolder
 from blackout.text.streams import Block
 from blackout.train.loop import Trainer
 from blackout.train.progress import Progress
@@ -9,7 +10,9 @@ from blackout.train.progress import Progress
 
 def test_a_word_weighs_the_same_in_a_nearly_empty_block(lab, tmp_path, monkeypatch):
     """The gradient of one word among padding is a B·T-th of its own, not all of it."""
-    trainer = Trainer(lab.config(loss="full"), lab.data, tmp_path / "out", False, Progress())
+    trainer = Trainer(
+        lab.config(loss="full"), lab.data, RunFolder(tmp_path / "out"), False, Progress()
+    )
     gradients = {}
     monkeypatch.setattr(
         trainer.optimizer,

@@ -10,8 +10,10 @@ from dataclasses import replace
 import pytest
 
 from blackout.errors import UserError
+from blackout.files.lock import locked
+from blackout.run_folder import RunFolder
 from blackout.text.prepared import open_prepared, prepare
-from blackout.train.run_folder import epochs_done, locked
+from blackout.train.checkpoint import epochs_done
 from blackout.trials.board import Board
 from blackout.trials.crew import Worker
 from blackout.trials.trial import answers, make_job
@@ -189,7 +191,7 @@ def test_what_was_stopped_goes_on(lab, tmp_path, trial, monkeypatch, child, way)
     begun = fractions(monkeypatch)
     (run,) = tmp_path.glob("study/runs/*")
     with locked(run):  # a child whose parent was killed has ended
-        epochs = epochs_done(run) + 2
+        epochs = epochs_done(RunFolder(run)) + 2
     (outcome,) = trials.run([trial(epochs=epochs, measure=())])
     assert begun[0] > 0.99 - 2 / epochs, "it went on where it was"
     assert figures(outcome)[0] == plain(lab, tmp_path / "plain", epochs=epochs)[0]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from blackout.cli.common import Output, parse
 from blackout.config import Config, Loss
 from blackout.errors import UserError
+from blackout.files.lock import LOCK
+from blackout.run_folder import RunFolder
 from blackout.text.bundled import bundled_text
 from blackout.text.prepared import Prepared, prepare
 
@@ -46,6 +48,11 @@ class DemoOptions:
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(DemoOptions, "demo", arguments)
+    with RunFolder(options.out).held():
+        run_demo(options)
+
+
+def run_demo(options: DemoOptions) -> None:
     out, output = options.out, options.output
     clear(out)
     texts = bundled_text(out / "text")
@@ -95,13 +102,17 @@ def clear(out: Path) -> None:
     """Makes room for the demo; a folder that is not an earlier demo is left alone."""
     if not out.exists():
         return
-    known = {"text", "data", "report.html", NGRAM, *CONTESTANTS.values()}
+    known = {"text", "data", "report.html", NGRAM, *CONTESTANTS.values(), LOCK}
     strange = [path.name for path in out.iterdir() if path.name not in known]
     if strange:
         raise UserError(
             f"{out}: holds {strange[0]}, which is not from a demo; choose another --out"
         )
-    shutil.rmtree(out)
+    for path in out.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
 
 
 def train_one(
@@ -138,7 +149,7 @@ def add_ngram(
 
     output.say("\nKneser-Ney 5-gram")
     started = time.perf_counter()
-    words = out / CONTESTANTS["BlackOut"] / "vocab.txt"
+    words = RunFolder(out / CONTESTANTS["BlackOut"]).vocab
     estimate = train(texts["train"], out / NGRAM, vocab=words, threads=threads)
     speed = (estimate.words + estimate.sentences) / (time.perf_counter() - started)
     ngram, network = NGram.load(out / NGRAM), load(out / CONTESTANTS["BlackOut"])

@@ -13,6 +13,7 @@ import tyro
 
 from blackout.cli.common import Computing, Output, Reading, open_for_writing, parse
 from blackout.errors import UserError
+from blackout.run_folder import RunFolder
 from blackout.text.corpus import encode_file
 
 
@@ -36,19 +37,18 @@ def main(arguments: Sequence[str]) -> None:
     if not options.model.is_dir():
         raise UserError(f"{options.model}: no such model folder")
 
-    from blackout.models.saved import read_description
     from blackout.score.perplexity import evaluate  # PyTorch comes with it
 
-    config, vocab = read_description(options.model)
+    about = RunFolder(options.model).description()
     as_in_training = EvalOptions(
-        model=tyro.MISSING, file=tyro.MISSING, reading=Reading.like(config.text)
+        model=tyro.MISSING, file=tyro.MISSING, reading=Reading.like(about.config.text)
     )
     options = parse(EvalOptions, "eval", arguments, default=as_in_training)
     output = options.output
     threads = options.computing.threads
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "text.shard"
-        shard = encode_file(options.file, vocab, options.reading.config(), path, threads)
+        shard = encode_file(options.file, about.vocab, options.reading.config(), path, threads)
         model = options.computing.load(options.model)
         with open_for_writing(options.probs) as dump:
             result = evaluate(model, shard, dump=dump)

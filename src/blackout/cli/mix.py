@@ -12,6 +12,7 @@ import tyro
 
 from blackout.cli.common import Computing, Output, Reading, open_for_writing, parse
 from blackout.errors import UserError
+from blackout.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from blackout.mixture.arithmetic import Fit, Floats
@@ -57,10 +58,8 @@ def main(arguments: Sequence[str]) -> None:
     check(options)
     networks = [path for path in options.models if path.is_dir()]
     if networks:
-        from blackout.models.saved import read_description  # PyTorch comes with it
-
-        config, _ = read_description(networks[0])
-        as_in_training = MixOptions(reading=Reading.like(config.text))
+        about = RunFolder(networks[0]).description()
+        as_in_training = MixOptions(reading=Reading.like(about.config.text))
         options = parse(MixOptions, "mix", arguments, default=as_in_training)
     with tempfile.TemporaryDirectory() as folder:
         components, reference = load_components(options)

@@ -6,13 +6,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
 from blackout.cli.common import Output, parse
 from blackout.config import Config, DataConfig
 from blackout.errors import UserError
+from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, open_prepared, prepare
+
+if TYPE_CHECKING:
+    from blackout.train import TrainResult
 
 
 @dataclass
@@ -35,25 +40,11 @@ class TrainOptions:
 def main(arguments: Sequence[str]) -> None:
     options = read_options(arguments)
     output, config = options.output, options.settings
-    if not options.resume and any((options.out / "checkpoints").glob("step-*.safetensors")):
-        # Said before the text is read: that would replace the other run's data.
-        raise UserError(f"{options.out}: holds a run already; --resume goes on with it")
     if config.warning:
         print(f"warning: {config.warning}", file=sys.stderr)
-    data = find_data(config, options.out)
-
-    from blackout.pages.report import write_report  # PyTorch comes with it
-    from blackout.train import train
-    from blackout.train.progress import make_progress
-
-    result = train(
-        config,
-        data,
-        options.out,
-        resume=options.resume,
-        progress=make_progress(config),
-        report=write_report,
-    )
+    folder = RunFolder(options.out)
+    with folder.held():
+        result = run(config, folder, options.resume)
     test = result.test
     output.say(f"validation perplexity  {result.valid_perplexity:.2f}")
     if test is not None:
@@ -61,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
         output.say(f"  without <unk>        {test.perplexity_without_unk:.2f}")
     output.say(f"training speed         {result.words_per_second:,.0f} words/s")
     output.say(f"model                  {result.model}")
-    output.say(f"report                 {result.model / 'report.html'}")
+    output.say(f"report                 {folder.report}")
     output.result(
         {
             "valid_perplexity": result.valid_perplexity,
@@ -70,25 +61,46 @@ def main(arguments: Sequence[str]) -> None:
             "words_per_second": result.words_per_second,
             "epochs": result.epochs,
             "model": str(result.model),
-            "report": str(result.model / "report.html"),
+            "report": str(folder.report),
         }
+    )
+
+
+def run(config: Config, folder: RunFolder, resume: bool) -> TrainResult:
+    """Reads the text and trains."""
+    if not resume and folder.newest_checkpoint() is not None:
+        # Said before the text is read: that would replace the other run's data.
+        raise UserError(f"{folder}: holds a run already; --resume goes on with it")
+    data = find_data(config, folder.data)
+
+    from blackout.pages.report import write_report  # PyTorch comes with it
+    from blackout.train import train
+    from blackout.train.progress import make_progress
+
+    return train(
+        config,
+        data,
+        folder,
+        resume=resume,
+        progress=make_progress(config),
+        report=write_report,
     )
 
 
 def read_options(arguments: Sequence[str]) -> TrainOptions:
     """Command line over config file over defaults; --resume takes the run's own config file."""
     plain = parse(TrainOptions, "train", arguments)
-    path = plain.config or (plain.out / "run.toml" if plain.resume else None)
+    path = plain.config or (RunFolder(plain.out).settings if plain.resume else None)
     if path is None:
         return plain
     if plain.resume and plain.config is None and not path.is_file():
-        raise UserError(f"{plain.out}: no run to resume: it has no run.toml")
+        raise UserError(f"{plain.out}: no run to resume: it has no {path.name}")
     default = TrainOptions(out=tyro.MISSING, settings=Config.from_file(path))
     return parse(TrainOptions, "train", arguments, default)
 
 
-def find_data(config: Config, out: Path) -> Prepared:
-    """The text of a run: a prepared folder, or files that are prepared inside the run folder."""
+def find_data(config: Config, folder: Path) -> Prepared:
+    """The text of a run: a prepared folder, or files that are prepared in ``folder``."""
     data: DataConfig = config.data
     if data.prepared:
         if data.train or data.valid or data.test:
@@ -98,7 +110,7 @@ def find_data(config: Config, out: Path) -> Prepared:
         raise UserError("--train and --valid name the text, or --prepared a prepared folder")
     return prepare(
         data.train,
-        out / "data",
+        folder,
         config.text,
         valid=data.valid,
         test=data.test,

@@ -69,6 +69,17 @@ def read_metadata(path: Path) -> dict[str, str]:
         return dict(file.metadata() or {})
 
 
+def peek_metadata(path: Path) -> dict[str, str]:
+    """The text fields of a tensor file, unchecked: its header is all that is read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except SafetensorError as error:
+        raise UserError(f"{path}: damaged: {error}") from None
+
+
 def load_tensors(path: Path, into: Mapping[str, Tensor], prefix: str = "") -> None:
     """Fills existing tensors from a file, whose names with ``prefix`` must be exactly theirs.
 

@@ -30,7 +30,8 @@ import numpy.typing as npt
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.models.language_model import LanguageModel
-from blackout.models.saved import describe_model, new_model, save_weights
+from blackout.models.saved import new_model, save_weights
+from blackout.run_folder import RunFolder
 from blackout.text.corpus import count_words
 from blackout.text.source import Progress
 from blackout.text.vocab import EOS_WORD, UNK_WORD, Vocab
@@ -83,12 +84,9 @@ def convert_rnnlm(
         )
         model = new_model(config, vocab)
         _read_weights(lines, model, ours, sizes["hidden"])
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{out}: cannot be made: {error.strerror}") from None
-    save_weights(out, model, vocab)
-    describe_model(out, config, vocab)
+    folder = RunFolder(out)
+    with folder.held():
+        save_weights(folder, model, folder.describe(config, vocab))
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return Converted(len(vocab), sizes["hidden"], parameters, OOV_WORD in words)
 

@@ -17,10 +17,10 @@ from typing import Any
 from safetensors import safe_open
 
 from blackout.config import Config
-from blackout.errors import UserError
-from blackout.models.saved import MODEL_PREFIX, WEIGHTS, load, newest_checkpoint
+from blackout.models.saved import MODEL_PREFIX, load
 from blackout.pages import page
 from blackout.pages.plots import Plot, Series
+from blackout.run_folder import RunFolder
 from blackout.score.generate import generate
 from blackout.train.metrics import read_metrics
 from blackout.train.progress import duration
@@ -89,11 +89,12 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """What a run folder says of the run."""
-    config = Config.from_file(folder / "run.toml")
-    events = list(read_metrics(folder / "metrics.jsonl"))
+    place = RunFolder(folder)
+    config = Config.from_file(place.settings)
+    events = list(read_metrics(place.metrics))
     epochs = [event for event in events if event["event"] == "epoch"]
     tests = [event for event in events if event["event"] == "test"]
-    weights = _weights(folder)
+    weights = _weights(place)
     parameters, vocab_size = _count(*weights) if weights else (0, 0)
     return Run(folder, config, epochs, tests[-1] if tests else None, vocab_size, parameters)
 
@@ -110,7 +111,7 @@ def write_report(run_folder: Path) -> Path:
     note = "Highlighted: settings that differ from the default."
     sections.append(page.section("Settings", page.prose(note), page.settings(_settings(run))))
     html = page.page(f"Training run “{run_folder.resolve().name}”", _subtitle(run), sections)
-    return page.write(run_folder / "report.html", html)
+    return page.write(RunFolder(run_folder).report, html)
 
 
 def write_comparison(
@@ -316,7 +317,7 @@ def _setting(value: object) -> str:
 
 
 def _sample_section(run: Run, title: str = "A sample of generated text") -> str:
-    weights = _weights(run.folder)
+    weights = _weights(RunFolder(run.folder))
     if weights is None:
         return page.section(title, page.prose("There is no model to generate it from yet."))
     path, prefix = weights
@@ -335,14 +336,12 @@ def _sample_section(run: Run, title: str = "A sample of generated text") -> str:
     return page.section(title, page.prose(note), page.sample(text))
 
 
-def _weights(folder: Path) -> tuple[Path, str] | None:
+def _weights(folder: RunFolder) -> tuple[Path, str] | None:
     """The file with the best weights, or else the newest checkpoint, and its names' prefix."""
-    if (folder / WEIGHTS).is_file():
-        return folder / WEIGHTS, ""
-    try:
-        return newest_checkpoint(folder), MODEL_PREFIX
-    except UserError:
-        return None
+    if folder.weights.is_file():
+        return folder.weights, ""
+    newest = folder.newest_checkpoint()
+    return None if newest is None else (newest, MODEL_PREFIX)
 
 
 def _count(path: Path, prefix: str) -> tuple[int, int]:

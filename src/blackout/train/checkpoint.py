@@ -19,11 +19,13 @@ from torch import Tensor, nn
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import make_folder
-from blackout.files.tensors import load_tensors, read_metadata, save_tensors
+from blackout.files.tensors import load_tensors, peek_metadata, read_metadata, save_tensors
 from blackout.models.language_model import LanguageModel
-from blackout.models.saved import MODEL_PREFIX, newest_checkpoint
+from blackout.models.saved import MODEL_PREFIX
 from blackout.optim import RMSProp
 from blackout.output.sampled_layer import SampledOutputLayer
+from blackout.run_folder import RunFolder
+from blackout.text.prepared import Prepared
 
 # A resumed run may differ in these: they do not change what is computed, only how far and where.
 MAY_CHANGE = {"data", "run.epochs", "run.checkpoint_minutes", "run.threads", "run.device"}
@@ -52,47 +54,49 @@ class Position:
 
 
 class Checkpoints:
-    """The checkpoint files of one run folder."""
+    """The checkpoints of one run, which is on one text."""
 
-    def __init__(self, folder: Path, config: Config, vocab_hash: str) -> None:
-        self.folder = folder / "checkpoints"
-        self.run_folder = folder
-        self.config = config
-        self.vocab_hash = vocab_hash
+    def __init__(self, folder: RunFolder, config: Config, data: Prepared) -> None:
+        self.folder, self.config, self.vocab = folder, config, data.vocab
+        self.texts = {part: data.shard(part).checksum for part in ("train", "valid")}
 
     def save(
-        self, position: Position, model: LanguageModel, optimizer: RMSProp, state: Tensor
+        self,
+        position: Position,
+        model: LanguageModel,
+        optimizer: RMSProp,
+        state: Tensor,
+        config_hash: str,
     ) -> Path:
         """Writes a checkpoint, then deletes the older ones."""
-        make_folder(self.folder)
-        self._remove_leftovers()
-        path = self.folder / f"step-{position.step:012d}.safetensors"
+        make_folder(self.folder.checkpoints)
+        self.folder.remove_leftovers()
+        path = self.folder.checkpoint(position.step)
         metadata = {
             "position": json.dumps(position.__dict__),
             "config": json.dumps(self.config.to_dict()),
-            "vocab_hash": self.vocab_hash,
+            "config_hash": config_hash,
+            "vocab_hash": self.vocab.hash,
+            "texts": json.dumps(self.texts),
             "device": state.device.type,
         }
         save_tensors(path, _tensors(model, optimizer, state, random_states(state)), metadata)
-        self._remove_older(path)
+        self.folder.remove_older_checkpoints(path)
         return path
 
-    def _remove_older(self, newest: Path) -> None:
-        for path in self.folder.glob("step-*.safetensors"):
-            if path < newest:
-                path.unlink()
+    def exist(self) -> bool:
+        return self.folder.newest_checkpoint() is not None
 
-    def _remove_leftovers(self) -> None:
-        """Deletes half a checkpoint of a process that was killed: it takes up space."""
-        for path in self.folder.glob(".step-*.partial"):
-            path.unlink()
+    def restore(
+        self, model: LanguageModel, optimizer: RMSProp, state: Tensor
+    ) -> tuple[Position, str]:
+        """Fills model, optimiser, state and random generators from the newest checkpoint.
 
-    def exists(self) -> bool:
-        return any(self.folder.glob("step-*.safetensors"))
-
-    def restore(self, model: LanguageModel, optimizer: RMSProp, state: Tensor) -> Position:
-        """Fills model, optimiser, state and random generators from the newest checkpoint."""
-        path = newest_checkpoint(self.run_folder)
+        Gives where the run stands, and the hash of the description it belongs to, of which it
+        writes what is missing.
+        """
+        path = self.folder.newest_checkpoint()
+        assert path is not None
         try:
             fields = read_metadata(path)
         except UserError as error:
@@ -101,10 +105,13 @@ class Checkpoints:
             ) from None
         try:
             position = Position(**json.loads(fields["position"]))
-            saved_config = json.loads(fields["config"])
+            saved_config, texts = json.loads(fields["config"]), json.loads(fields["texts"])
+            config_hash = fields["config_hash"]
         except (KeyError, TypeError, ValueError):
             raise UserError(f"{path}: is not a checkpoint of this version") from None
-        self._check_same_run(path, saved_config, fields["vocab_hash"])
+        self._check_same_run(path, saved_config, fields["vocab_hash"], texts)
+        if self.folder.mend_description(saved_config, self.vocab) != config_hash:
+            raise UserError(f"{path}: is from another run than {self.folder.config}")
         for p, sparse in parameter_kinds(model):
             optimizer.init_state(p, sparse)
         generators = random_states(state)
@@ -117,13 +124,19 @@ class Checkpoints:
         torch.set_rng_state(generators["cpu"])
         if saved_on_gpu and state.is_cuda:
             torch.cuda.set_rng_state(generators["cuda"], state.device)
-        self._remove_leftovers()
-        self._remove_older(path)  # a process killed right after saving did not come to that
-        return position
+        self.folder.remove_leftovers()
+        # a process killed right after saving did not come to that
+        self.folder.remove_older_checkpoints(path)
+        return position, config_hash
 
-    def _check_same_run(self, path: Path, saved: dict[str, Any], vocab_hash: str) -> None:
-        if vocab_hash != self.vocab_hash:
+    def _check_same_run(
+        self, path: Path, saved: dict[str, Any], vocab_hash: str, texts: dict[str, str]
+    ) -> None:
+        if vocab_hash != self.vocab.hash:
             raise UserError(f"{path}: is from a run with another vocabulary")
+        for part, checksum in self.texts.items():
+            if texts.get(part) != checksum:
+                raise UserError(f"{path}: is from a run with another {part} text")
         for table, values in json.loads(json.dumps(self.config.to_dict())).items():
             for key, value in values.items():
                 was = saved.get(table, {}).get(key)
@@ -131,6 +144,17 @@ class Checkpoints:
                     raise UserError(
                         f"{path}: is from another run: {table}.{key} was {was!r}, is {value!r} now"
                     )
+
+
+def epochs_done(folder: RunFolder) -> int:
+    """Whole epochs in the newest checkpoint of a run folder; 0 without one."""
+    path = folder.newest_checkpoint()
+    if path is None:
+        return 0
+    try:
+        return int(json.loads(peek_metadata(path)["position"])["epoch"])
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path}: is not a checkpoint of this version") from None
 
 
 def parameter_kinds(model: LanguageModel) -> list[tuple[nn.Parameter, bool]]:

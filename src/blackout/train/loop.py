@@ -25,17 +25,11 @@ import torch
 
 from blackout.config import Config
 from blackout.errors import UserError
-from blackout.files.atomic import make_folder, remove_leftovers, replacing
 from blackout.files.tensors import first_non_finite
 from blackout.memory import training_need
-from blackout.models.saved import (
-    WEIGHTS,
-    describe_model,
-    load_weights,
-    new_model,
-    save_weights,
-)
+from blackout.models.saved import load_weights, new_model, save_weights
 from blackout.optim import Schedule
+from blackout.run_folder import RunFolder
 from blackout.runtime import choose_device, require_memory, set_threads
 from blackout.score.checked import NotALogProbability
 from blackout.score.perplexity import Perplexity, evaluate
@@ -47,8 +41,6 @@ from blackout.train.metrics import Metrics
 from blackout.train.progress import Progress, speed
 from blackout.train.proposals import adapt_proposal, prepare_proposal
 from blackout.train.setup import build_optimizer, default_threads
-
-RUN_FILE = "run.toml"
 
 
 @dataclass(frozen=True)
@@ -74,7 +66,7 @@ class NotFinite(UserError):
 def train(
     config: Config,
     data: Prepared,
-    out: str | Path,
+    out: str | Path | RunFolder,
     *,
     resume: bool = False,
     progress: Progress | None = None,
@@ -82,10 +74,14 @@ def train(
 ) -> TrainResult:
     """Trains a model on the "train" text of ``data``, with "valid" and "test", into ``out``.
 
+    The folder is held against other processes until the end.
+
     ``report`` is called with ``out`` at the end, be it a stop: :func:`blackout.pages.report
     .write_report` leaves a page to look at.
     """
-    return Trainer(config, data, Path(out), resume, progress or Progress(), report).run()
+    folder = out if isinstance(out, RunFolder) else RunFolder(out)
+    with folder.held():
+        return Trainer(config, data, folder, resume, progress or Progress(), report).run()
 
 
 class Trainer:
@@ -95,17 +91,17 @@ class Trainer:
         self,
         config: Config,
         data: Prepared,
-        out: Path,
+        folder: RunFolder,
         resume: bool,
         progress: Progress,
         report: Callable[[Path], object] | None = None,
     ) -> None:
-        self.config, self.data, self.out, self.progress = config, data, out, progress
+        self.config, self.data, self.folder, self.progress = config, data, folder, progress
         self.report = report
         set_threads(config.run.threads or default_threads(config, len(data.vocab)))
         self.device = choose_device(config.run.device)
         self.valid = data.shard("valid")
-        self.checkpoints = Checkpoints(out, config, data.vocab.hash)
+        self.checkpoints = Checkpoints(folder, config, data)
         require_memory(training_need(config, len(data.vocab)), self.device)
         self.model = new_model(config, data.vocab).to(self.device)
         prepare_proposal(self.model, data.shard("train"))
@@ -113,28 +109,24 @@ class Trainer:
         self.state = self.model.initial_state(config.run.batch)
         optim = config.optim
         self.schedule = Schedule(optim.lr, optim.lr_decay, optim.lr_cut)
-        self.position = self._resume() if resume else self._begin()
-        self.metrics = Metrics(out / "metrics.jsonl", keep=self.position.metrics_bytes)
+        self.position, self.config_hash = self._resume() if resume else self._begin()
+        self.metrics = Metrics(folder.metrics, keep=self.position.metrics_bytes)
         self.saved_at = time.monotonic()
 
-    def _begin(self) -> Position:
-        if self.checkpoints.exists():
-            raise UserError(f"{self.out}: holds a run already; --resume goes on with it")
-        make_folder(self.out)
-        describe_model(self.out, self.config, self.data.vocab)
-        with replacing(self.out / RUN_FILE) as file:
-            file.write(self.config.to_toml().encode())
-        return Position()
+    def _begin(self) -> tuple[Position, str]:
+        if self.checkpoints.exist():
+            raise UserError(f"{self.folder}: holds a run already; --resume goes on with it")
+        return Position(), self.folder.begin(self.config, self.data.vocab)
 
-    def _resume(self) -> Position:
-        if not (self.out / RUN_FILE).is_file():
-            raise UserError(f"{self.out}: no run to resume: it has no {RUN_FILE}")
-        if not self.checkpoints.exists():  # killed before its first checkpoint
+    def _resume(self) -> tuple[Position, str]:
+        if not self.folder.settings.is_file():
+            name = self.folder.settings.name
+            raise UserError(f"{self.folder}: no run to resume: it has no {name}")
+        if not self.checkpoints.exist():  # killed before its first checkpoint
             return self._begin()
-        remove_leftovers(self.out / WEIGHTS)
-        position = self.checkpoints.restore(self.model, self.optimizer, self.state)
+        position, config_hash = self.checkpoints.restore(self.model, self.optimizer, self.state)
         self.schedule = Schedule(**position.schedule)
-        return position
+        return position, config_hash
 
     # ------------------------------------------------------------------ the run
 
@@ -157,7 +149,7 @@ class Trainer:
             test=test,
             words_per_second=speed(position),
             epochs=position.epoch,
-            model=self.out,
+            model=self.folder.path,
         )
 
     def _train_epoch(self, caught: list[str]) -> None:
@@ -231,7 +223,7 @@ class Trainer:
         lr = self.schedule.lr
         is_best = self.schedule.after_epoch(valid.perplexity)
         if is_best:
-            save_weights(self.out, self.model, self.data.vocab)
+            save_weights(self.folder, self.model, self.config_hash)
         position.epoch += 1
         train_loss = position.epoch_loss / max(position.epoch_words, 1)
         self.metrics.write(
@@ -254,7 +246,8 @@ class Trainer:
     def _test(self) -> Perplexity | None:
         if "test" not in self.data.shards:
             return None
-        load_weights(self.out, self.model)  # the last weights are safe in the checkpoint
+        # the last weights are safe in the checkpoint
+        load_weights(self.folder, self.model, self.config_hash)
         result = evaluate(self.model, self.data.shard("test"))
         self.metrics.write("test", **dataclasses.asdict(result))
         return result
@@ -264,7 +257,7 @@ class Trainer:
         if self.report is None:
             return
         try:
-            self.report(self.out)
+            self.report(self.folder.path)
         except Exception as error:
             kind, text = type(error).__name__, on_one_line(error)
             print(f"warning: no report.html: {kind}: {text}", file=sys.stderr)
@@ -282,7 +275,9 @@ class Trainer:
         self._require_finite_weights()
         self.position.schedule = dataclasses.asdict(self.schedule)
         self.position.metrics_bytes = self.metrics.size
-        self.checkpoints.save(self.position, self.model, self.optimizer, self.state)
+        self.checkpoints.save(
+            self.position, self.model, self.optimizer, self.state, self.config_hash
+        )
         self.saved_at = time.monotonic()
 
     def _require_finite(self, value: float, name: str) -> None:
@@ -295,7 +290,7 @@ class Trainer:
 
     def _stop_as_not_finite(self, finding: str) -> NoReturn:
         kept = "no checkpoint was saved yet"
-        if self.checkpoints.exists():
+        if self.checkpoints.exist():
             kept = "the last checkpoint is intact"
         raise NotFinite(
             f"{finding} after {self.position.step} blocks; {kept}; "

@@ -18,8 +18,8 @@ from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
 from blackout.files.plain_json import from_json
-from blackout.models.saved import WEIGHTS
 from blackout.perplexity import Perplexity
+from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import MAY_CHANGE
 from blackout.train.setup import work_per_word
@@ -179,7 +179,7 @@ def answers(known: Outcome, model: Path, keep_model: bool, may_diverge: bool) ->
     """Whether a known outcome is all that a trial asks for; ``model``: where its model would be."""
     if known.failure:
         return may_diverge
-    return not keep_model or (model / WEIGHTS).is_file()
+    return not keep_model or RunFolder(model).weights.is_file()
 
 
 # ---------------------------------------------------------------------- trials in words

@@ -23,10 +23,10 @@ from pathlib import Path
 
 from blackout.config import check_whole
 from blackout.errors import UserError
-from blackout.models.saved import WEIGHTS
+from blackout.files.lock import locked
+from blackout.run_folder import RunFolder
 from blackout.shown import visible
 from blackout.text.prepared import Prepared
-from blackout.train.run_folder import delete_run, locked
 from blackout.trials.board import Board
 from blackout.trials.crew import Crew
 from blackout.trials.trial import (
@@ -101,7 +101,7 @@ class Trials:
             if folder.exists():
                 with locked(folder, wait=False) as held:
                     if held:
-                        delete_run(folder)
+                        RunFolder(folder).delete()
 
     def _job(self, trial: Trial) -> Job:
         folder = Path(trial.data)
@@ -132,5 +132,5 @@ class Trials:
     def _placed(self, job: Job, outcome: Outcome | None) -> Outcome:
         if outcome is None:
             return Outcome((), {}, 0.0, 0)
-        kept = job.trial.keep_model and (self._model(job) / WEIGHTS).is_file()
+        kept = job.trial.keep_model and RunFolder(self._model(job)).weights.is_file()
         return replace(outcome, model=self._model(job) if kept else None)

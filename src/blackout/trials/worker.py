@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import queue
-import shutil
 import signal
 import threading
 import time
@@ -25,15 +24,15 @@ from typing import Any
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import make_folder
-from blackout.models.saved import WEIGHTS, load
+from blackout.models.saved import load
+from blackout.run_folder import RunFolder
 from blackout.runtime import choose_device
 from blackout.score.perplexity import evaluate
 from blackout.text.prepared import Prepared, open_prepared
-from blackout.train.checkpoint import Position
-from blackout.train.loop import RUN_FILE, NotFinite, Stopped, train
+from blackout.train.checkpoint import Position, epochs_done
+from blackout.train.loop import NotFinite, Stopped, train
 from blackout.train.metrics import read_metrics
 from blackout.train.progress import Progress
-from blackout.train.run_folder import delete_run, epochs_done, locked
 from blackout.train.setup import default_threads
 from blackout.trials.trial import (
     Epoch,
@@ -43,8 +42,6 @@ from blackout.trials.trial import (
     read_result,
     write_result,
 )
-
-MODEL_FILES = ("config.json", "vocab.txt", WEIGHTS)  # the weights last: they make it a model
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -58,8 +55,8 @@ def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
     """
     root, config = Path(spec["folder"]), Config.from_dict(spec["config"])
     result, model = root / "results" / f"{spec['key']}.json", root / "models" / spec["key"]
-    run = root / "runs" / spec["run_key"]
-    with locked(run):
+    run = RunFolder(root / "runs" / spec["run_key"])
+    with run.held(wait=True):
         done = None
         with contextlib.suppress(UserError):  # damaged: it is about to be replaced
             done = read_result(result)
@@ -67,23 +64,20 @@ def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
             return done  # by another process that held the run
         inner = run
         if epochs_done(run) > config.run.epochs:  # a longer run's, whose best model may be later
-            inner = run / f"epochs-{config.run.epochs}"
+            inner = RunFolder(run.path / f"epochs-{config.run.epochs}")
         outcome, whole = _train_and_measure(spec, config, inner, tell)
-        if spec["keep_model"] and not outcome.failure and (inner / WEIGHTS).is_file():
-            make_folder(model)
-            for name in MODEL_FILES:
-                shutil.copyfile(inner / name, model / f".{name}.partial")
-                os.replace(model / f".{name}.partial", model / name)
+        if spec["keep_model"] and not outcome.failure and inner.weights.is_file():
+            inner.copy_model(model)
         if whole:
             make_folder(result.parent)
             write_result(result, config, outcome)
         if inner != run or not spec["keep_checkpoints"] or outcome.failure:
-            delete_run(inner)
+            inner.delete()
     return outcome
 
 
 def _train_and_measure(
-    spec: dict[str, Any], config: Config, run: Path, tell: Tell
+    spec: dict[str, Any], config: Config, run: RunFolder, tell: Tell
 ) -> tuple[Outcome, bool]:
     """The outcome, and whether all epochs were trained."""
     data = open_prepared(spec["data"], ("train", "valid", *spec["measure"]))
@@ -97,7 +91,7 @@ def _train_and_measure(
             config,
             Prepared(data.folder, data.vocab, texts),
             run,
-            resume=(run / RUN_FILE).is_file(),
+            resume=run.settings.is_file(),
             progress=watch,
         )
     except NotFinite as failure:
@@ -111,11 +105,11 @@ def _train_and_measure(
     return _measure(config, data, spec["measure"], run), whole
 
 
-def _measure(config: Config, data: Prepared, parts: list[str], run: Path) -> Outcome:
+def _measure(config: Config, data: Prepared, parts: list[str], run: RunFolder) -> Outcome:
     epochs = _epochs(config, run)
-    best = (run / WEIGHTS).is_file()  # else not even one epoch was trained
+    best = run.weights.is_file()  # else not even one epoch was trained
     device = choose_device(config.run.device).type
-    model = load(run, which="best" if best else "last", device=device)
+    model = load(run.path, which="best" if best else "last", device=device)
     return Outcome(
         curve=_curve(epochs),
         perplexity={p: evaluate(model, data.shards[p]) for p in parts if p in data.shards},
@@ -124,8 +118,8 @@ def _measure(config: Config, data: Prepared, parts: list[str], run: Path) -> Out
     )
 
 
-def _epochs(config: Config, run: Path) -> list[dict[str, Any]]:
-    events = read_metrics(run / "metrics.jsonl")
+def _epochs(config: Config, run: RunFolder) -> list[dict[str, Any]]:
+    events = read_metrics(run.metrics)
     return [event for event in events if event["event"] == "epoch"][: config.run.epochs]
 
 
