@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from blackout.pages.palette import BLACK, BLUE, GREEN, PURPLE, VERMILION
+
 METHODS = {
     "plain": "BlackOut, plain PyTorch",
     "fp32": "BlackOut, native float32",
@@ -28,11 +30,11 @@ METHODS = {
     "full": "exact softmax",
 }
 STYLES = {
-    "plain": ("#d55e00", "s"),
-    "fp32": ("#0072b2", "o"),
-    "bf16": ("#009e73", "D"),
-    "adaptive": ("#cc79a7", "^"),
-    "full": ("#000000", "v"),
+    "plain": (VERMILION, "s"),
+    "fp32": (BLUE, "o"),
+    "bf16": (GREEN, "D"),
+    "adaptive": (PURPLE, "^"),
+    "full": (BLACK, "v"),
 }
 LARGEST_FULL = 250_000
 

@@ -22,10 +22,8 @@ from torch import Tensor
 import blackout
 from blackout.ops.reference import OBJECTIVES, Objective, Objectives
 from blackout.output.proposal import Proposal
+from blackout.pages.palette import BLUE, GREEN, GREY, GRID, INK, ORANGE, PURPLE, VERMILION
 
-# The palette of Okabe and Ito, told apart with any kind of colour vision.
-VERMILION, BLUE, GREEN, ORANGE, PURPLE = "#D55E00", "#0072B2", "#009E73", "#E69F00", "#CC79A7"
-GREY, INK, GRID = "#999999", "#222222", "#DDDDDD"
 SERIES = {"BlackOut": VERMILION, "importance sampling": BLUE, "NCE": GREEN}
 
 STYLE: dict[Any, Any] = {

@@ -81,19 +81,29 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class TextConfig:
-    """How text becomes word numbers."""
+class ReadingConfig:
+    """How text is read."""
 
-    vocab_size: int | None = None
-    """Keep at most this many words, </s> and <unk> included; None keeps all."""
-    min_count: int = 1
-    """Words that occur less often become <unk>."""
     keep_empty: bool = False
     """Count an empty line as an empty sentence instead of skipping it."""
     skip_markers: bool = False
     """Drop a literal <s> or </s> inside a line instead of refusing the file."""
     replace_invalid: bool = False
     """Read invalid UTF-8 as U+FFFD instead of refusing the file."""
+
+    def reading(self) -> dict[str, bool]:
+        """These settings by name, as native code and :class:`ReadingConfig` take them."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(ReadingConfig)}
+
+
+@dataclass(frozen=True)
+class TextConfig(ReadingConfig):
+    """How text becomes word numbers."""
+
+    vocab_size: int | None = None
+    """Keep at most this many words, </s> and <unk> included; None keeps all."""
+    min_count: int = 1
+    """Words that occur less often become <unk>."""
 
     def __post_init__(self) -> None:
         if self.vocab_size is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
 import tyro
 
 from blackout.cli.streams import say_out
-from blackout.config import TextConfig
 from blackout.files.atomic import replacing_text
 from blackout.files.plain_json import to_json
 from blackout.shown import visible
@@ -49,26 +47,6 @@ class Output:
 
 
 @dataclass
-class Reading:
-    """How text is read."""
-
-    keep_empty: bool = False
-    """Count an empty line as an empty sentence instead of skipping it."""
-    skip_markers: bool = False
-    """Drop a literal <s> or </s> inside a line instead of refusing the file."""
-    replace_invalid: bool = False
-    """Read invalid UTF-8 as U+FFFD instead of refusing the file."""
-
-    @classmethod
-    def like(cls, config: TextConfig) -> Reading:
-        """As a model's training text was read."""
-        return cls(config.keep_empty, config.skip_markers, config.replace_invalid)
-
-    def config(self) -> TextConfig:
-        return TextConfig(**dataclasses.asdict(self))
-
-
-@dataclass
 class Computing:
     """Which weights of a network, and where they are computed with."""
 
@@ -82,11 +60,11 @@ class Computing:
     def load(self, folder: Path) -> LanguageModel:
         """The network in a folder, ready to compute."""
         from blackout.models.saved import load  # PyTorch comes with it
-        from blackout.runtime import choose_device, set_threads
+        from blackout.runtime import set_threads
 
         set_threads(self.threads)
         which: Literal["best", "last"] = "last" if self.last else "best"
-        return load(folder, which=which, device=str(choose_device(self.device)))
+        return load(folder, which=which, device=self.device)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -141,8 +140,7 @@ def add_ngram(
 
     The 5-gram has the words of the network, so that all lines of the table are about the same.
     """
-    from blackout.mixture.components import NetworkComponent, NGramComponent, Reference, Text
-    from blackout.mixture.evaluate import Component, Part, evaluate, tune
+    from blackout.mixture.mixture import Mixture
     from blackout.models import load
     from blackout.ngram import NGram, train
     from blackout.pages.mixture_report import mixture_plot
@@ -152,20 +150,10 @@ def add_ngram(
     words = RunFolder(out / CONTESTANTS["BlackOut"]).vocab
     estimate = train(texts["train"], out / NGRAM, vocab=words, threads=threads)
     speed = (estimate.words + estimate.sentences) / (time.perf_counter() - started)
-    ngram, network = NGram.load(out / NGRAM), load(out / CONTESTANTS["BlackOut"])
-    reference = Reference.of_ngram(ngram)
-    components: list[Component] = [
-        NetworkComponent("BlackOut", network, reference),
-        NGramComponent("Kneser-Ney", ngram, reference),
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        parts = {}
-        for name in ("valid", "test"):
-            shards = Path(folder) / name
-            shards.mkdir()
-            parts[name] = Part(components, [], Text(texts[name], shards, reference))
-        fit, tuning = tune(parts["valid"])
-        valid, test = (evaluate(part, fit.weights) for part in parts.values())
+    network, ngram = load(out / CONTESTANTS["BlackOut"]), NGram.load(out / NGRAM)
+    mixture = Mixture([("BlackOut", network), ("Kneser-Ney", ngram)])
+    fit, tuning = mixture.tune(texts["valid"])
+    valid, test = (mixture.evaluate(texts[part], fit.weights) for part in ("valid", "test"))
     lines = [
         ("Kneser-Ney", test.component_perplexities[1], valid.component_perplexities[1], speed),
         ("BlackOut + KN", test.perplexity, valid.perplexity, None),

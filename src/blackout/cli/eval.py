@@ -11,7 +11,8 @@ from typing import Annotated
 
 import tyro
 
-from blackout.cli.common import Computing, Output, Reading, open_for_writing, parse
+from blackout.cli.common import Computing, Output, open_for_writing, parse
+from blackout.config import ReadingConfig
 from blackout.errors import UserError
 from blackout.run_folder import RunFolder
 from blackout.text.corpus import encode_file
@@ -28,7 +29,7 @@ class EvalOptions:
     probs: Path | None = None
     """Write "word<TAB>log10-probability" for each word to this file."""
     computing: Computing = field(default_factory=Computing)
-    reading: Reading = field(default_factory=Reading)
+    reading: ReadingConfig = field(default_factory=ReadingConfig)
     output: Output = field(default_factory=Output)
 
 
@@ -41,14 +42,14 @@ def main(arguments: Sequence[str]) -> None:
 
     about = RunFolder(options.model).description()
     as_in_training = EvalOptions(
-        model=tyro.MISSING, file=tyro.MISSING, reading=Reading.like(about.config.text)
+        model=tyro.MISSING, file=tyro.MISSING, reading=ReadingConfig(**about.config.text.reading())
     )
     options = parse(EvalOptions, "eval", arguments, default=as_in_training)
     output = options.output
     threads = options.computing.threads
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "text.shard"
-        shard = encode_file(options.file, about.vocab, options.reading.config(), path, threads)
+        shard = encode_file(options.file, about.vocab, options.reading, path, threads)
         model = options.computing.load(options.model)
         with open_for_writing(options.probs) as dump:
             result = evaluate(model, shard, dump=dump)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from blackout.cli.common import Computing, Output, Reading, open_for_writing, parse
+from blackout.cli.common import Computing, Output, open_for_writing, parse
+from blackout.config import ReadingConfig
 from blackout.errors import UserError
 from blackout.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from blackout.mixture.arithmetic import Fit, Floats
-    from blackout.mixture.components import Reference
-    from blackout.mixture.evaluate import Component, Mixed, Part
+    from blackout.mixture.evaluate import Mixed
+    from blackout.mixture.mixture import Mixture
 
 
 @dataclass
@@ -49,7 +49,7 @@ class MixOptions:
     """Page with the plot of perplexity against the weight; by default mix.html in the folder of
     the first network."""
     computing: Computing = field(default_factory=Computing)
-    reading: Reading = field(default_factory=Reading)
+    reading: ReadingConfig = field(default_factory=ReadingConfig)
     output: Output = field(default_factory=Output)
 
 
@@ -59,13 +59,9 @@ def main(arguments: Sequence[str]) -> None:
     networks = [path for path in options.models if path.is_dir()]
     if networks:
         about = RunFolder(networks[0]).description()
-        as_in_training = MixOptions(reading=Reading.like(about.config.text))
+        as_in_training = MixOptions(reading=ReadingConfig(**about.config.text.reading()))
         options = parse(MixOptions, "mix", arguments, default=as_in_training)
-    with tempfile.TemporaryDirectory() as folder:
-        components, reference = load_components(options)
-        tune_part = make_part(options, components, reference, Path(folder), "tune")
-        test_part = make_part(options, components, reference, Path(folder), "test")
-        run(options, components, tune_part, test_part)
+    run(options, load_mixture(options))
 
 
 def check(options: MixOptions) -> None:
@@ -87,65 +83,37 @@ def check(options: MixOptions) -> None:
         raise UserError("tune: the text to find the weights on is missing")
 
 
-def load_components(options: MixOptions) -> tuple[list[Component], Reference | None]:
+def load_mixture(options: MixOptions) -> Mixture:
     """The models of the command line, over the vocabulary they are mixed over."""
-    if not options.models:
-        return [], None
-    from blackout.mixture.components import NetworkComponent, NGramComponent, choose_reference
+    from blackout.mixture.mixture import Mixture
     from blackout.ngram import NGram
 
     models = [
-        options.computing.load(path) if path.is_dir() else NGram.load(path)
+        (str(path), options.computing.load(path) if path.is_dir() else NGram.load(path))
         for path in options.models
     ]
-    ngrams = [model for model in models if isinstance(model, NGram)]
-    networks = [model for model in models if not isinstance(model, NGram)]
-    reference = choose_reference(networks, ngrams)
-    components: list[Component] = [
-        NGramComponent(str(path), model, reference, options.unknown)
-        if isinstance(model, NGram)
-        else NetworkComponent(str(path), model, reference, options.unknown)
-        for path, model in zip(options.models, models, strict=True)
-    ]
-    return components, reference
+    return Mixture(
+        models,
+        unknown=options.unknown,
+        reading=options.reading,
+        threads=options.computing.threads,
+    )
 
 
-def make_part(
-    options: MixOptions,
-    components: list[Component],
-    reference: Reference | None,
-    folder: Path,
-    name: Literal["tune", "test"],
-) -> Part:
-    """The tuning text or the test text, before every component."""
-    from blackout.mixture.components import Text
-    from blackout.mixture.evaluate import Part
-
-    path: Path | None = getattr(options, name)
-    dumps: tuple[Path, ...] = getattr(options, f"{name}_probs")
-    if reference is None or path is None:
-        return Part([], dumps)
-    shards = folder / name
-    shards.mkdir()
-    text = Text(path, shards, reference, options.reading.config(), options.computing.threads)
-    return Part(components, dumps, text)
-
-
-def run(options: MixOptions, components: list[Component], tune_part: Part, test_part: Part) -> None:
+def run(options: MixOptions, mixture: Mixture) -> None:
     """Finds the weights, scores the test text and says so."""
     from blackout.mixture.arithmetic import Fit, check_weights
-    from blackout.mixture.evaluate import evaluate, tune
 
-    names = [component.name for component in components]
+    names = [component.name for component in mixture.components]
     names += [str(path) for path in options.test_probs]
-    kinds = [component.kind for component in components]
+    kinds = [component.kind for component in mixture.components]
     kinds += ["dump"] * len(options.test_probs)
     if options.weights:
         fit, tuning = Fit(check_weights(options.weights, len(names)), 0), None
     else:
-        fit, tuning = tune(tune_part)
+        fit, tuning = mixture.tune(options.tune, options.tune_probs)
     with open_for_writing(options.probs) as dump:
-        result = evaluate(test_part, fit.weights, dump)
+        result = mixture.evaluate(options.test, fit.weights, options.test_probs, dump)
     tell(options.output, names, fit, result)
     report = None if tuning is None else write_report(options, names, kinds, fit, tuning, result)
     if report is not None:

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from blackout.cli.common import Output, Reading, parse
+from blackout.cli.common import Output, parse
+from blackout.config import ReadingConfig
 from blackout.ngram import NGram, evaluate
 
 
@@ -28,7 +29,7 @@ class NGramEvalOptions:
     """Write the model in the binary form to this file; it loads at once."""
     threads: int = 0
     """CPU threads; 0 for all cores."""
-    reading: Reading = field(default_factory=Reading)
+    reading: ReadingConfig = field(default_factory=ReadingConfig)
     output: Output = field(default_factory=Output)
 
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     model = NGram.load(options.model)
     if options.save is not None:
         model.save(options.save)
-    config = options.reading.config()
+    config = options.reading
     result = evaluate(model, options.file, config, dump=options.probs, threads=options.threads)
     output.say(str(result))
     output.result(

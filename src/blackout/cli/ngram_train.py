@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blackout.cli.common import Output, Reading, parse
+from blackout.cli.common import Output, parse
 from blackout.cli.stages import Stages
+from blackout.config import ReadingConfig
 from blackout.ngram import NGram, evaluate, train
 from blackout.ngram.estimate import FALLBACK
 
@@ -41,14 +42,14 @@ class NGramTrainOptions:
     """Folder for temporary files."""
     threads: int = 0
     """CPU threads; 0 for all cores."""
-    reading: Reading = field(default_factory=Reading)
+    reading: ReadingConfig = field(default_factory=ReadingConfig)
     output: Output = field(default_factory=Output)
 
 
 def main(arguments: Sequence[str]) -> None:
     options = parse(NGramTrainOptions, "ngram train", arguments)
     output = options.output
-    config = options.reading.config()
+    config = options.reading
     started = time.perf_counter()
     with Stages() as progress:
         estimate = train(

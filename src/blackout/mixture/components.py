@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blackout.config import TextConfig
+from blackout.config import ReadingConfig
 from blackout.errors import UserError
 from blackout.mixture.arithmetic import Floats, spread_unknown
 from blackout.models.language_model import LanguageModel
@@ -92,7 +92,7 @@ class Text:
         path: Path,
         folder: Path,
         reference: Reference,
-        config: TextConfig | None = None,
+        config: ReadingConfig | None = None,
         threads: int = 0,
     ) -> None:
         self.path, self.reference = path, reference

@@ -17,6 +17,7 @@ from blackout.files.tensors import load_tensors, read_metadata, save_tensors
 from blackout.memory import free_memory, require, scoring_need
 from blackout.models.language_model import LanguageModel, build_model
 from blackout.run_folder import RunFolder
+from blackout.runtime import choose_device
 from blackout.text.vocab import Vocab
 
 MODEL_PREFIX = "model."  # of the weights' names in a checkpoint
@@ -35,14 +36,15 @@ def load(
     """The model in ``folder``, in evaluation mode, its vocabulary as ``model.vocab``.
 
     ``which``: the weights with the best validation, or those of a run's newest checkpoint.
+    ``device``: "auto" is a GPU where there is one.
     """
-    place = RunFolder(folder)
+    place, where = RunFolder(folder), choose_device(device)
     about = place.description()
     require(scoring_need(about.config, len(about.vocab), str(folder)), free_memory())
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers are not ours to reset
         model = new_model(about.config, about.vocab)
     load_weights(place, model, about.hash, which)
-    return model.to(torch.device(device)).eval()
+    return model.to(where).eval()
 
 
 def load_weights(

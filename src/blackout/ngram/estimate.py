@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blackout import _native
-from blackout.config import TextConfig
+from blackout.config import ReadingConfig
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
 from blackout.memory import total_memory
@@ -63,7 +63,7 @@ def train(
     memory: int | str | None = None,
     threads: int = 0,
     temp_dir: str | Path | None = None,
-    config: TextConfig | None = None,
+    config: ReadingConfig | None = None,
     progress: Progress | None = None,
 ) -> Estimate:
     """Estimates a model from one or more text files and writes it to ``out``.
@@ -84,7 +84,7 @@ def train(
     """
     paths = [Path(text)] if isinstance(text, str | Path) else [Path(path) for path in text]
     folder = Path(temp_dir if temp_dir is not None else tempfile.gettempdir())
-    config = config or TextConfig()
+    config = config or ReadingConfig()
     estimator = _native.NGramEstimator(
         order=_check_order(order),
         memory=_check_memory(memory),
@@ -92,9 +92,7 @@ def train(
         folder=str(folder),
         prune=_check_prune(prune, order),
         fallback=_check_fallback(discount_fallback),
-        keep_empty=config.keep_empty,
-        skip_markers=config.skip_markers,
-        replace_invalid=config.replace_invalid,
+        **config.reading(),
     )
     if vocab is not None:
         for word in _read_vocab(Path(vocab)):

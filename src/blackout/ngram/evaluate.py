@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from blackout import _native
-from blackout.config import TextConfig
+from blackout.config import ReadingConfig
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
 from blackout.ngram.model import NGram, refusing
@@ -21,7 +21,7 @@ __all__ = ["Perplexity", "evaluate"]
 def evaluate(
     model: NGram,
     text: str | Path,
-    config: TextConfig | None = None,
+    config: ReadingConfig | None = None,
     *,
     dump: str | Path | None = None,
     threads: int = 0,
@@ -42,12 +42,10 @@ def evaluate(
     (8, 3, 0)
     """
     started = time.perf_counter()
-    config = config or TextConfig()
+    config = config or ReadingConfig()
     evaluator = _native.NGramEvaluator(
         model._native,
-        keep_empty=config.keep_empty,
-        skip_markers=config.skip_markers,
-        replace_invalid=config.replace_invalid,
+        **config.reading(),
         threads=thread_count(threads),
         dump=dump is not None,
     )

@@ -10,6 +10,7 @@ from html import escape
 from pathlib import Path
 
 from blackout.files.atomic import replacing
+from blackout.pages.palette import DARK, LIGHT
 from blackout.pages.plots import Plot, draw
 
 __all__ = ["cards", "page", "plots", "prose", "sample", "section", "settings", "table", "write"]
@@ -106,16 +107,19 @@ def _name(text: str) -> str:
     return "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower())
 
 
-# The series' colours are those of Okabe and Ito, which colour-blind readers tell apart; the dark
-# ones are lightened versions with enough contrast on the dark background.
-_STYLE = """
-:root { --paper: #fff; --ink: #22262b; --soft: #646c76; --grid: #e3e6ea; --panel: #f6f7f9;
-  --accent: #0072b2; --accent-soft: #e4f0f8; --series-0: #0072b2; --series-1: #d55e00;
-  --series-2: #009e73; --series-3: #b8558f; --series-4: #b07800; --series-5: #3a9fd8; }
-@media (prefers-color-scheme: dark) { :root { --paper: #16191d; --ink: #e4e7eb; --soft: #9aa3ae;
-  --grid: #333a42; --panel: #1f2429; --accent: #63b8ea; --accent-soft: #1b3345;
-  --series-0: #63b8ea; --series-1: #f08c4a; --series-2: #35c79d; --series-3: #dd92bf;
-  --series-4: #eab640; --series-5: #9ad4f5; } }
+def _series(colours: Sequence[str]) -> str:
+    return " ".join(f"--series-{i}: {colour};" for i, colour in enumerate(colours))
+
+
+_STYLE = (
+    f"""
+:root {{ --paper: #fff; --ink: #22262b; --soft: #646c76; --grid: #e3e6ea; --panel: #f6f7f9;
+  --accent: {LIGHT[0]}; --accent-soft: #e4f0f8; {_series(LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ --paper: #16191d; --ink: #e4e7eb; --soft: #9aa3ae;
+  --grid: #333a42; --panel: #1f2429; --accent: {DARK[0]}; --accent-soft: #1b3345;
+  {_series(DARK)} }} }}
+"""
+    + """\
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial,
@@ -170,3 +174,4 @@ blockquote p { margin: 0 0 .3rem; padding-left: 1.2rem; text-indent: -1.2rem;
 footer { margin-top: 3rem; color: var(--soft); font-size: .82rem; }
 @media print { main { max-width: none; padding: 0; } section { break-inside: avoid; } }
 """
+)

@@ -1,8 +1,7 @@
 """Pictures that read well in print: panels of curves, on white, told apart without colour too.
 
 A panel is a curve or more over one axis, with the spread of several runs as a band and levels, such
-as the exact softmax's, as horizontal lines. The colours are Okabe and Ito's, which people with any
-kind of colour vision can tell apart; every curve has a marker of its own besides.
+as the exact softmax's, as horizontal lines. Every curve has a marker of its own besides its colour.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from blackout.pages.palette import GRID, INK, PRINT
 from blackout.pages.plots import figure_style
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_INK, _GRID = "#222222", "#dddddd"
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def draw_panels(panels: Sequence[Panel], name: str) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    style = figure_style(name, _INK, _GRID)
+    style = figure_style(name, INK, GRID)
     style["svg.fonttype"] = "path"  # the same letters on every machine
     with matplotlib.rc_context(style):
         height = max([3.2, *(0.9 + 0.27 * len(p.bars.names) for p in panels if p.bars)])
@@ -112,12 +110,12 @@ def _draw(axes: Any, panel: Panel) -> None:
         _draw_bars(axes, panel.bars)
     for i, curve in enumerate(panel.curves):
         place = i if curve.expected is None else curve.expected
-        _draw_curve(axes, curve, COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)])
+        _draw_curve(axes, curve, PRINT[place % len(PRINT)], MARKERS[place % len(MARKERS)])
     for i, level in enumerate(panel.levels):
         colour, dash = ("#000000", "#777777")[i % 2], ((0, (5, 2)), (0, (1, 1.5)))[i % 2]
         axes.axhline(level.y, color=colour, linestyle=dash, linewidth=1.3, label=level.label)
     _scale(axes, panel)
-    axes.grid(axis="x" if panel.bars else "y", color=_GRID, linewidth=0.8)
+    axes.grid(axis="x" if panel.bars else "y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
     axes.set_xlabel(panel.x_label)
@@ -142,7 +140,7 @@ def _draw_curve(axes: Any, curve: Curve, colour: str, marker: str) -> None:
 def _draw_bars(axes: Any, bars: Bars) -> None:
     places = list(range(len(bars.names)))[::-1]
     axes.errorbar(
-        bars.values, places, xerr=bars.spread, fmt="o", color=COLOURS[0], markersize=5, capsize=3
+        bars.values, places, xerr=bars.spread, fmt="o", color=PRINT[0], markersize=5, capsize=3
     )
     axes.set_yticks(places, bars.names)
     axes.set_ylim(-0.6, len(places) - 0.4)

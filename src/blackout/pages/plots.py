@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from blackout.pages.palette import LIGHT
+
 __all__ = ["Plot", "Series", "draw", "figure_style"]
 
-SERIES_COLOURS = 6  # of the page's style; more series begin again with dashes
+SERIES_COLOURS = len(LIGHT)  # more series begin again with dashes
 _INK, _GRID = "#010203", "#040506"  # stand for the variables while matplotlib draws
 _SERIES = [f"#0708{i:02x}" for i in range(SERIES_COLOURS)]
 

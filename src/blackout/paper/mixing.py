@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import functools
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from blackout.mixture.components import NetworkComponent, NGramComponent, Reference, Text
-from blackout.mixture.evaluate import Component, Part, evaluate, tune
+from blackout.mixture.mixture import Mixture
 from blackout.models import load
 from blackout.ngram import NGram, train
 from blackout.paper.lab import Corpus, Lab
-from blackout.runtime import choose_device
 from blackout.text.prepared import open_prepared
 from blackout.trials.trials import Outcome
 
@@ -45,20 +42,10 @@ def _load_ngram(path: Path) -> NGram:
 
 
 def _mix(model: Path, corpus: Corpus, ngram_path: Path) -> dict[str, Any]:
-    ngram, network = _load_ngram(ngram_path), load(model, device=str(choose_device("auto")))
-    reference = Reference.of_ngram(ngram)
-    components: list[Component] = [
-        NetworkComponent("network", network, reference),
-        NGramComponent("5-gram", ngram, reference),
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        parts = []
-        for name in ("valid", "test"):
-            shards = Path(folder) / name
-            shards.mkdir()
-            parts.append(Part(components, [], Text(corpus.files[name], shards, reference)))
-        fit, _ = tune(parts[0])
-        test = evaluate(parts[1], fit.weights)
+    network, ngram = load(model, device="auto"), _load_ngram(ngram_path)
+    mixture = Mixture([("network", network), ("5-gram", ngram)])
+    fit, _ = mixture.tune(corpus.files["valid"])
+    test = mixture.evaluate(corpus.files["test"], fit.weights)
     network_alone, ngram_alone = test.component_perplexities
     return {
         "network": network_alone,

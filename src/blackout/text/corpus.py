@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blackout import _native
-from blackout.config import TextConfig
+from blackout.config import ReadingConfig
 from blackout.errors import UserError
 from blackout.text.shards import Shard, ShardWriter
 from blackout.text.source import CHUNK_BYTES, Progress, SourceId, scan, thread_count
@@ -65,7 +65,7 @@ class WordCounts:
 
 def count_words(
     paths: str | Path | Sequence[str | Path],
-    config: TextConfig | None = None,
+    config: ReadingConfig | None = None,
     threads: int = 0,
     progress: Progress | None = None,
     *,
@@ -81,7 +81,8 @@ def count_words(
     {'</s>': 2, '<unk>': 0, 'the': 2, 'cat': 1, 'end': 1, 'sat': 1}
     """
     paths = [paths] if isinstance(paths, str | Path) else list(paths)
-    counter = _native.WordCounter(**_options(config), threads=thread_count(threads))
+    config = config or ReadingConfig()
+    counter = _native.WordCounter(**config.reading(), threads=thread_count(threads))
     sources = []
     for path in paths:
         counter.next_file()
@@ -96,7 +97,7 @@ def count_words(
 def encode_file(
     path: str | Path,
     vocab: Vocab,
-    config: TextConfig | None,
+    config: ReadingConfig | None,
     shard_path: str | Path,
     threads: int = 0,
     progress: Progress | None = None,
@@ -116,8 +117,8 @@ def encode_file(
     >>> shard.tokens.tolist(), shard.offsets.tolist(), shard.unknown
     ([2, 1, 1, 0, 2, 3, 0], [0, 4, 7], 2)
     """
-    config = config or TextConfig()
-    encoder = _native.Encoder(vocab.word_map, **_options(config), threads=thread_count(threads))
+    config = config or ReadingConfig()
+    encoder = _native.Encoder(vocab.word_map, **config.reading(), threads=thread_count(threads))
     with ShardWriter(shard_path, vocab) as writer:
         source = scan(
             path,
@@ -130,12 +131,6 @@ def encode_file(
             raise UserError(f"{path}: no sentences in it")
         writer.finish(unknown=encoder.unknown, source=source, options=config, types=types)
     return Shard.open(shard_path, vocab, verify=False)
-
-
-def _options(config: TextConfig | None) -> dict[str, bool]:
-    config = config or TextConfig()
-    names = ("keep_empty", "skip_markers", "replace_invalid")
-    return {name: getattr(config, name) for name in names}
 
 
 def _without_unk(

@@ -31,7 +31,6 @@ __all__ = ["Prepared", "open_prepared", "prepare"]
 
 PARTS = ("train", "valid", "test")
 
-_TEXT_OPTIONS = ("keep_empty", "skip_markers", "replace_invalid")
 _LEAST_KNOWN = 0.25
 """Least share of known words in held-out text, as a fraction of the training text's own share.
 
@@ -146,7 +145,7 @@ def _find(text: str | Path, path: Path, vocab: Vocab, config: TextConfig) -> Sha
         shard = Shard.open(path, vocab)
     except UserError:
         return None
-    same = all(getattr(shard.options, name) == getattr(config, name) for name in _TEXT_OPTIONS)
+    same = shard.options.reading() == config.reading()
     return shard if same and shard.source.still(text) else None
 
 

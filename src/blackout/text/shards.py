@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blackout import _native
-from blackout.config import TextConfig
+from blackout.config import ReadingConfig, TextConfig
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
 from blackout.files.plain_json import from_json
@@ -149,7 +149,7 @@ class ShardWriter:
         self._sentences += len(ends)
 
     def finish(
-        self, *, unknown: int, source: SourceId, options: TextConfig, types: int | None = None
+        self, *, unknown: int, source: SourceId, options: ReadingConfig, types: int | None = None
     ) -> None:
         """Appends the offsets and fills in the header."""
         payload = self._tokens * _TOKEN.itemsize
