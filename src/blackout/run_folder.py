@@ -195,9 +195,8 @@ class RunFolder:
         """Copies the model without the run; the weights last: they make it a model."""
         make_folder(to)
         for path in (self.config, self.vocab, self.weights):
-            aside = to / f".{path.name}.partial"
-            shutil.copyfile(path, aside)
-            os.replace(aside, to / path.name)
+            with path.open("rb") as source, replacing(to / path.name) as copy:
+                shutil.copyfileobj(source, copy)
 
 
 def _description(settings: Mapping[str, Any], vocab_hash: str) -> dict[str, Any]:

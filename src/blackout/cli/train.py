@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from blackout.cli.common import Output, parse
+from blackout.cli.common import Output, Settings, parse
 from blackout.config import Config, DataConfig
 from blackout.errors import UserError
 from blackout.run_folder import RunFolder
@@ -33,7 +33,7 @@ class TrainOptions:
     """Go on with the run in --out, with its settings."""
     config: Path | None = None
     """Settings from a TOML file, such as the run.toml of another run; options here win over it."""
-    settings: Config = field(default_factory=Config)
+    settings: Settings = field(default_factory=Config)
     output: Output = field(default_factory=Output)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from blackout.cli.common import Output, parse
+from blackout.cli.common import Output, Settings, parse
 from blackout.cli.train import find_data
 from blackout.config import Config
 from blackout.files.atomic import replacing
@@ -43,7 +43,7 @@ class TuneOptions:
     """Runs at a time; 0 for one a core."""
     config: Path | None = None
     """Settings from a TOML file, such as the run.toml of a run; options here win over it."""
-    settings: Config = field(default_factory=Config)
+    settings: Settings = field(default_factory=Config)
     output: Output = field(default_factory=Output)
 
 

@@ -2,6 +2,10 @@
 
 What has arrived waits in ``NAME.partial`` beside ``NAME``; a note ``NAME.partial.json`` says which
 version of the file it is (the server's ETag or date), so that two versions are never put together.
+
+Written here because the libraries for this, such as pooch, begin a broken download anew: a corpus
+of two gigabytes over a line that breaks never arrives. What they would take off our hands, asking
+and hashing, is the smaller part.
 """
 
 from __future__ import annotations
