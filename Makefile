@@ -2,7 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+# The demo needs the package alone; a first result does not wait for what the tests need on top.
+CORE := $(VENV)/.core
+INSTALLED := $(VENV)/.installed
 NATIVE := $(shell find csrc -type f) CMakeLists.txt
 
 # The native kernels under the sanitizers: a build of its own for each, a driver without PyTorch.
@@ -12,9 +14,15 @@ TSAN := build/sanitize-thread
 CONFIGURE = cmake -S . -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DBLACKOUT_SANITIZE=$(1) -B $(2) && cmake --build $(2)
 
+define INSTALL
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt scikit-build-core nanobind
+	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e $(1)
+endef
+
 .PHONY: demo test lint sanitize install clean
 
-demo: install
+demo: $(CORE)
 	$(BIN)/blackout demo
 
 test: install
@@ -38,13 +46,15 @@ sanitize: install
 	  $(BIN)/python tests/sanitize/kernels.py $(TSAN)/_native*.so || exit 1; \
 	done
 
-install: $(STAMP)
+install: $(INSTALLED)
 
-$(STAMP): pyproject.toml constraints.txt $(NATIVE)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt scikit-build-core nanobind
-	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e ".[dev]"
-	touch $(STAMP)
+$(CORE): pyproject.toml constraints.txt $(NATIVE)
+	$(call INSTALL,.)
+	touch $(CORE)
+
+$(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
+	$(call INSTALL,".[dev]")
+	touch $(CORE) $(INSTALLED)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -1,6 +1,6 @@
 """The paper's small data set: test perplexity of each loss, beside the authors' program.
 
-    python benchmarks/small_table.py DATA [--workers N] [--cache FOLDER] > docs/small-table.md
+    python benchmarks/small_table.py DATA [--workers N] [--cache FOLDER]
 
 DATA holds the files train, valid and test of rnnlm-small (`blackout data rnnlm-small`). Hidden 16,
 batch 8, bptt 15, lr 0.01, lr-decay 0.999, beta 0.999, damping 1e-6, clip 1, 50 epochs; mean over

@@ -1,4 +1,4 @@
-// Bytes of text to words and line ends (SPEC: one sentence per line, UTF-8).
+// Bytes of text to words and line ends: UTF-8, one sentence a line.
 //
 // A text arrives in buffers. Each buffer is scanned up to its last white space, cut at line ends
 // into one piece for each thread; the unfinished word behind it comes again at the front of the

@@ -1,4 +1,4 @@
-// Sentences laid into B streams and cut into blocks of T time steps (SPEC 5).
+// Sentences laid into B streams and cut into blocks of T time steps.
 //
 // Each sentence goes to the currently shortest stream, the lowest-numbered of several. So while
 // a block is filled, a stream that reaches the block's end gets nothing more until all have

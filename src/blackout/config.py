@@ -289,6 +289,23 @@ class Config:
     optim: OptimConfig = field(default_factory=OptimConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
+    def __post_init__(self) -> None:
+        if self.loss.proposal == "batch" and self.run.batch * self.run.bptt == 1:
+            raise UserError(
+                "proposal is batch, which draws from the targets of a block: with batch 1 and "
+                "bptt 1 every sample is the target itself, and nothing would be learned"
+            )
+
+    @property
+    def warning(self) -> str | None:
+        """What is allowed but hardly meant."""
+        if self.loss.proposal == "batch" and self.run.batch == 1:
+            return (
+                "proposal is batch with batch 1: all samples come from the words around the "
+                "target, which are no random draw; a larger batch learns better"
+            )
+        return None
+
     @classmethod
     def from_toml(cls, text: str, source: str = "config", preset: Preset | None = None) -> Config:
         try:

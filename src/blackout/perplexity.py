@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Perplexity"]
+__all__ = ["Perplexity", "exp_mean"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Perplexity:
     ) -> Perplexity:
         """From sums of natural log-probabilities: of all tokens, and of the unknown words."""
         return cls(
-            perplexity=_exp_mean(-total, tokens),
-            perplexity_without_unk=_exp_mean(unknown_total - total, tokens - unknown),
+            perplexity=exp_mean(-total, tokens),
+            perplexity_without_unk=exp_mean(unknown_total - total, tokens - unknown),
             words=tokens - sentence_ends,
             sentence_ends=sentence_ends,
             unknown=unknown,
@@ -55,6 +55,11 @@ class Perplexity:
         )
 
 
-def _exp_mean(total: float, count: int) -> float:
+def exp_mean(total: float, count: int) -> float:
+    """exp(total / count); infinite where it overflows, NaN over nothing.
+
+    >>> exp_mean(0.0, 3), exp_mean(1e9, 1), exp_mean(0.0, 0)
+    (1.0, inf, nan)
+    """
     mean = total / count if count else math.nan
-    return math.exp(mean) if mean < 700 else math.inf
+    return math.inf if mean >= 700 else math.exp(mean)

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import tyro
 
 from blackout import losses
 from blackout.cli.streams import say_out
+from blackout.config import Config
 from blackout.files.atomic import replacing_text
 from blackout.files.plain_json import to_json
 from blackout.losses import LossName
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from blackout.models.language_model import LanguageModel
 
 T = TypeVar("T")
+
+# All settings of a run; in --help they stand under the names of their tables in run.toml.
+Settings = Annotated[Config, tyro.conf.arg(name="")]
 
 
 @dataclass

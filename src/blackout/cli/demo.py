@@ -39,7 +39,7 @@ class DemoOptions:
 
     out: Path = Path("runs/demo")
     """Folder for the runs and the report; a demo already there is replaced."""
-    epochs: int = SETTINGS.run.epochs
+    epochs: int = SETTINGS.run.planned_epochs
     """Passes over the training text."""
     threads: int = 0
     """CPU threads; 0 for all cores."""

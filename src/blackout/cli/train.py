@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from blackout.cli.common import Output, parse
+from blackout.cli.common import Output, Settings, parse
 from blackout.config import Config, DataConfig
 from blackout.errors import UserError
 from blackout.presets import Preset
@@ -35,13 +36,15 @@ class TrainOptions:
     """Settings from a TOML file, such as the run.toml of another run; options here win over it."""
     preset: Preset | None = None
     """Settings to begin with instead of the defaults; paper: those of the paper."""
-    settings: Config = field(default_factory=Config)
+    settings: Settings = field(default_factory=Config)
     output: Output = field(default_factory=Output)
 
 
 def main(arguments: Sequence[str]) -> None:
     options = read_options(arguments)
     output, config = options.output, options.settings
+    if config.warning:
+        print(f"warning: {config.warning}", file=sys.stderr)
     folder = RunFolder(options.out)
     with folder.held():
         result = run(config, folder, options.resume)

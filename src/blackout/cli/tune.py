@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from blackout.cli.common import Output, parse
+from blackout.cli.common import Output, Settings, parse
 from blackout.cli.train import base_settings, find_data
 from blackout.config import Config
 from blackout.errors import UserError
@@ -47,7 +47,7 @@ class TuneOptions:
     """Settings from a TOML file, such as the run.toml of a run; options here win over it."""
     preset: Preset | None = None
     """Settings to begin with instead of the defaults; paper: those of the paper."""
-    settings: Config = field(default_factory=Config)
+    settings: Settings = field(default_factory=Config)
     output: Output = field(default_factory=Output)
 
 

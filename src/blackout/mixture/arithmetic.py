@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blackout.errors import UserError
+from blackout.perplexity import exp_mean
 
 __all__ = [
     "Fit",
@@ -174,12 +175,6 @@ class Tally:
     def perplexities_without_unk(self) -> list[float]:
         known = self.tokens - self.unknown
         return [exp_mean(-total, known) for total in self._known.tolist()]
-
-
-def exp_mean(total: float, count: int) -> float:
-    """exp(total / count); infinite where it overflows, NaN over nothing."""
-    mean = total / count if count else math.nan
-    return math.exp(mean) if not mean >= 700 else math.inf
 
 
 def _pieces(log_probs: Floats) -> Iterator[Floats]:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from blackout.mixture.arithmetic import Fit, Floats, exp_mean, mix_log_probs, perplexity_curve
+from blackout.mixture.arithmetic import Fit, Floats, mix_log_probs, perplexity_curve
 from blackout.mixture.evaluate import Mixed
 from blackout.pages import page
 from blackout.pages.plots import Plot, Series
+from blackout.perplexity import exp_mean
 
 __all__ = ["mixture_plot", "write_mix_report"]
 

@@ -1,8 +1,8 @@
 """Do the defaults hold? Cells, widths, layers, losses, blocks and vocabularies, nothing tuned.
 
-Every case is trained with the default settings and with learning rates of a quarter, a half, twice
-and four times the default one. A default that holds is never far behind the best of them. The
-second question is whether a wider network is ever worse, with several seeds.
+Every case is trained with the default settings, with half and with twice the learning rate. A
+default that holds is never far behind the best of them. The second question is whether a wider
+network is ever worse, with several seeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from blackout.paper.finding import Finding
 from blackout.paper.lab import Corpus, Lab
 from blackout.trials.trials import Outcome, Trial
 
-RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
+RATES = (0.5, 1.0, 2.0)
 SEEDS = (1, 2, 3)
 WIDTHS: dict[Cell, tuple[int, ...]] = {
     "sigmoid": (64, 128, 256, 512, 1024, 2048),
@@ -42,9 +42,9 @@ class Text:
 
 TEXTS = {
     "rnnlm-small": Text("rnnlm-small", TextConfig(), None, 50, 8, 15, 10),
-    "WikiText-2": Text("wikitext-2", TextConfig(), 20_000),
+    "WikiText-2": Text("wikitext-2", TextConfig(), 20_000, epochs=3),
     "enwiki": Text("enwiki", TextConfig(vocab_size=64_000), 230_000),
-    "enwiki, all words": Text("enwiki", TextConfig()),
+    "enwiki, all words": Text("enwiki", TextConfig(), 230_000),
 }
 
 
@@ -112,8 +112,8 @@ def study(lab: Lab) -> Finding:
         setting=(
             "Validation perplexity with the default settings (lr 1) and with other learning rates; "
             f"the default is at most {worst:.1f} % behind the best of them. WikiText-2: its first "
-            "20,000 lines, enwiki: its first 230,000, one epoch; rnnlm-small: ten epochs. The "
-            f"picture: the defaults at every width, {len(seeds)} seeds."
+            "20,000 lines, three epochs; enwiki: its first 230,000, one epoch; rnnlm-small: ten "
+            f"epochs. The picture: the defaults at every width, {len(seeds)} seeds."
         ),
         rows=rows,
         panels=[
@@ -121,7 +121,7 @@ def study(lab: Lab) -> Finding:
                 "hidden units",
                 "validation perplexity",
                 curves,
-                title="WikiText-2, one epoch, nothing tuned",
+                title="WikiText-2, three epochs, nothing tuned",
                 x_log=True,
                 x_ticks=sorted({width for sizes in widths.values() for width in sizes}),
             )
@@ -143,6 +143,8 @@ def trial(lab: Lab, corpora: dict[str, Corpus], case: Case, lr: float, seed: int
                 "epochs": 1 if lab.quick else text.epochs,
                 "precision": "bf16",
                 "seed": seed,
+                # Blocks of 120 words are no work for a GPU.
+                "device": "cpu" if text.batch < 32 else "auto",
             },
         }
     )

@@ -33,7 +33,7 @@ def describe(corpus: Corpus, config: Config) -> str:
     """The size of a run, in words."""
     return (
         f"{corpus.words:,} words, V = {corpus.vocab_size:,}, K = {config.loss.samples:,}, "
-        f"{counted(config.run.epochs, 'epoch')}, one seed"
+        f"{counted(config.run.planned_epochs, 'epoch')}, one seed"
     )
 
 

@@ -1,4 +1,8 @@
-"""Word errors: the fewest substitutions, insertions and deletions between two sentences."""
+"""Word errors: the fewest substitutions, insertions and deletions between two sentences.
+
+Written here and not taken from a library such as jiwer, which compares pairs: all hypotheses of a
+list against one reference are one pass of NumPy.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 What has arrived waits in ``NAME.partial`` beside ``NAME``; a note ``NAME.partial.json`` says which
 version of the file it is (the server's ETag or date), so that two versions are never put together.
+
+Written here because the libraries for this, such as pooch, begin a broken download anew: a corpus
+of two gigabytes over a line that breaks never arrives. What they would take off our hands, asking
+and hashing, is the smaller part.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from blackout.errors import UserError
+from blackout.files.plain_json import from_json
 from blackout.text.catalogue import Download
 
 __all__ = ["Unreachable", "download", "file_sha256"]
@@ -141,7 +146,7 @@ def _reason(error: urllib.error.URLError) -> str:
 def _earlier(url: str, partial: Path) -> tuple[int, str]:
     """How many bytes an earlier attempt left, and of which version of the file."""
     try:
-        note = json.loads(_note(partial).read_bytes())
+        note = from_json(_note(partial).read_bytes())
         if note["url"] == url and note["version"]:
             return partial.stat().st_size, note["version"]
     except (OSError, ValueError, KeyError, TypeError):

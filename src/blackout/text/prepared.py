@@ -15,13 +15,13 @@ a ``train.shard`` beside it is not ours, and is never overwritten.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from blackout.config import TextConfig
 from blackout.errors import UserError
+from blackout.files.atomic import make_folder, remove_leftovers
 from blackout.text.corpus import count_words, encode_file
 from blackout.text.shards import Shard
 from blackout.text.source import Progress, check_file
@@ -71,11 +71,9 @@ def prepare(
     for text in (train, valid, test):
         if text is not None:
             check_file(text)  # now, not after an hour of counting the first
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{out}: cannot make this folder: {error.strerror}") from None
-    _remove_leftovers(out)
+    make_folder(out)
+    for name in ("vocab.txt", *(f"{part}.shard" for part in PARTS)):
+        remove_leftovers(out / name)  # of killed processes, perhaps gigabytes
     found = _find_train(train, out, config)
     vocab, shard = found or _make_train(train, out, config, threads, progress)
     shards = {"train": shard}
@@ -106,24 +104,6 @@ def open_prepared(
         if part == "train" or path.exists()
     }
     return Prepared(out, vocab, shards)
-
-
-def _remove_leftovers(out: Path) -> None:
-    """Removes what killed processes left behind: files written aside, perhaps gigabytes."""
-    for path in out.glob(".*.partial"):
-        owner = path.suffixes[-2].lstrip(".") if len(path.suffixes) > 1 else ""
-        if owner.isdigit() and not _runs(int(owner)):
-            path.unlink(missing_ok=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass  # it is there, and someone else's
-    return True
 
 
 def _find_train(text: Path, out: Path, config: TextConfig) -> tuple[Vocab, Shard] | None:

@@ -13,8 +13,9 @@ that are added up:
 - biases and other single numbers: 0.01
 
 What goes into a sigmoid must be larger to have an effect, its slope being a quarter of tanh's: the
-first two are multiplied by six for that cell. Blocks of few words say less about a direction: below
-2,560 words all rates fall with the root of their number. docs/experiments.md has the measurements.
+first two are multiplied by six for that cell. The more words a block has, the better it knows its
+direction: all this is for 2,560 words and goes with the root of their number.
+docs/experiments.md has the measurements.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def learning_rates(config: Config, model: LanguageModel) -> dict[nn.Parameter, f
     if config.optim.rates == "same":
         return dict.fromkeys(model.parameters(), config.optim.lr)
     words = config.run.batch * config.run.bptt
-    common = config.optim.lr * min(1.0, words / _WORDS) ** 0.5
+    common = config.optim.lr * (words / _WORDS) ** 0.5
     body = common * (_SIGMOID if config.model.cell == "sigmoid" else 1.0)
     rates = {p: common * _OUTPUT * _by_inputs(p) for p in model.output.parameters()}
     rates |= {p: body * _RECURRENT * _by_inputs(p) for p in model.parameters() if p not in rates}

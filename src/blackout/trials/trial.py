@@ -17,6 +17,7 @@ from typing import Any
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
+from blackout.files.plain_json import from_json
 from blackout.perplexity import Perplexity
 from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, open_prepared
@@ -170,7 +171,7 @@ def write_result(path: Path, config: Config, outcome: Outcome) -> None:
 def read_result(path: Path) -> Outcome | None:
     """The outcome kept at ``path``, None where there is none; a damaged file is refused."""
     try:
-        values = json.loads(path.read_bytes())
+        values = from_json(path.read_bytes())
         stated = values.pop("sha256")
         if stated != _hash(values):
             raise ValueError
@@ -179,7 +180,7 @@ def read_result(path: Path) -> Outcome | None:
         return None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{path}: damaged") from None
 
 
