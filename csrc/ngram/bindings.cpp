@@ -151,7 +151,8 @@ nb::object optional_id(Id id) { return id == kNone ? nb::none() : nb::cast(id); 
 
 void bind_model(nb::module_ &m) {
   nb::class_<Holder>(m, "NGramModel", "A back-off model to ask for probabilities.")
-      .def_static("open", [](const std::string &path, bool verify) {
+      .def_static("open", [](nb::bytes name, bool verify) {
+        const std::string path(name.c_str(), name.size());  // a name need not be UTF-8
         nb::gil_scoped_release release;
         return std::make_unique<Holder>(path, verify);
       }, "path"_a, "verify"_a)

@@ -32,6 +32,7 @@ from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import make_folder, remove_leftovers, replacing
 from blackout.files.lock import locked
+from blackout.files.plain_json import from_json
 from blackout.text.vocab import Vocab
 
 __all__ = ["Description", "RunFolder"]
@@ -172,12 +173,12 @@ class RunFolder:
                     hint = f"; blackout train --out {self.path} --resume writes it again"
                 raise UserError(f"{self.path}: not a model folder: it has no {part.name}{hint}")
         try:
-            description = json.loads(self.config.read_text(encoding="utf-8"))
+            description = from_json(self.config.read_text(encoding="utf-8"))
             found, vocab_hash = description["format"], description["vocab_hash"]
             settings, stated = description["config"], description["sha256"]
         except OSError as error:
             raise UserError(f"{self.config}: cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             raise UserError(f"{self.config}: damaged: it is not a model's description") from None
         if found != FORMAT:
             raise UserError(

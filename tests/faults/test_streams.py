@@ -86,6 +86,26 @@ def test_help(lab, verb):
     assert len(errors.splitlines()) == 1
 
 
+def test_networks_without_streams(lab):
+    """Work whose reports nobody hears goes on; work whose result does not arrive has failed."""
+    small = "--epochs 1 --hidden 4 --samples 3 --threads 1 --device cpu"
+    texts = "--train text --valid text"
+    status, out, _ = blackout(lab, f"train {texts} --out run {small} --json", "2>/dev/full")
+    assert status == 0
+    assert json.loads(out)["epochs"] == 1
+    for arguments in (
+        f"train {texts} --out other {small}",
+        "eval run text --threads 1",
+        "generate run --words 3",
+        "mix run m.arpa --tune text --test text --threads 1",
+        f"tune {texts} --out study {small} --grid alpha=1 --workers 1",
+    ):
+        status, _, errors = blackout(lab, arguments, ">/dev/full")
+        assert status == 1
+        verb = arguments.split()[0]
+        assert errors.splitlines()[-1].startswith(f"blackout {verb}: standard output: cannot be ")
+
+
 def test_wrong_usage_without_streams(lab):
     for arguments in ("no-such-verb", "train --no-such-option", ""):
         assert blackout(lab, arguments, ">/dev/full 2>&-")[0] == 2

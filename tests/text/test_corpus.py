@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from blackout import _native
 from blackout.config import TextConfig
+from blackout.errors import UserError
 from blackout.text.corpus import count_words, encode_file
 from blackout.text.shards import Shard
 from blackout.text.vocab import Vocab
@@ -70,6 +71,10 @@ def read(folder, data, config, chunk_bytes, threads):
 
 def check(folder, data, config, cut, sentences):
     if not sentences:
+        return
+    if b"\n" not in data and b"\r" in data[:-1]:
+        with pytest.raises(UserError, match="its lines end in CR alone"):
+            read(folder, data, config, *cut)
         return
     counts, vocab, shard = read(folder, data, config, *cut)
     assert counts.to_dict() == counter_of(sentences)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from blackout.cli.common import Output, parse
 from blackout.config import TextConfig
+from blackout.run_folder import RunFolder
 from blackout.text.prepared import prepare
 from blackout.text.source import Progress
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parse(PrepareOptions, "prepare", arguments)
     output = options.output
     started = time.perf_counter()
-    with progress_bar() as progress:
+    with RunFolder(options.out).held(), progress_bar() as progress:
         prepared = prepare(
             options.train,
             options.out,

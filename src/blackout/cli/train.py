@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ class TrainOptions:
 def main(arguments: Sequence[str]) -> None:
     options = read_options(arguments)
     output, config = options.output, options.settings
+    if config.warning:
+        print(f"warning: {config.warning}", file=sys.stderr)
     folder = RunFolder(options.out)
     with folder.held():
         result = run(config, folder, options.resume)

@@ -1,7 +1,7 @@
-"""JSON that every reader accepts.
+"""JSON that every reader accepts, and JSON from anybody.
 
-An infinity or a NaN, which JSON has not, is null; half a character (of a name that is not UTF-8),
-which strict readers refuse, is U+FFFD.
+Written: an infinity or a NaN, which JSON has not, is null; half a character (of a name that is not
+UTF-8), which strict readers refuse, is U+FFFD. Read: whatever is wrong is a ValueError.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE_BYTES = re.compile(_SURROGATE.pattern.encode())
 
 
 def to_json(values: Mapping[str, Any]) -> str:
@@ -24,6 +26,41 @@ def to_json(values: Mapping[str, Any]) -> str:
     caf�
     """
     return json.dumps(_plain(values), allow_nan=False)
+
+
+def from_json(text: str | bytes) -> Any:
+    """The value of a JSON text; a ValueError if it is none, nests too deep or has half a character.
+
+    >>> from_json(b'{"words": 3}')
+    {'words': 3}
+    >>> from_json("[" * 100_000)
+    Traceback (most recent call last):
+    ValueError: brackets inside brackets inside brackets without end
+    """
+    try:
+        value = json.loads(text)
+        if _mentions_half(text):
+            _require_whole(value)
+    except RecursionError:
+        raise ValueError("brackets inside brackets inside brackets without end") from None
+    return value
+
+
+def _mentions_half(text: str | bytes) -> bool:
+    """Whether there is any surrogate in it; pairs of them, which are whole, are rare too."""
+    found = _SURROGATE.search(text) if isinstance(text, str) else _SURROGATE_BYTES.search(text)
+    return found is not None
+
+
+def _require_whole(value: Any) -> None:
+    if isinstance(value, str) and _HALF.search(value):
+        raise ValueError("half a character (a lone surrogate) in a text")
+    if isinstance(value, Mapping):
+        for item in (*value.keys(), *value.values()):
+            _require_whole(item)
+    elif isinstance(value, list):
+        for item in value:
+            _require_whole(item)
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import lzma
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -60,7 +61,7 @@ class NGram:
         path = Path(path)
         if _is_binary(path):
             with refusing(path):
-                return cls(_native.NGramModel.open(str(path), verify), path)
+                return cls(_native.NGramModel.open(os.fsencode(path), verify), path)
         reader = _native.ArpaReader()
         scan(path, reader, progress=progress)
         with refusing(path):

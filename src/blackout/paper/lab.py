@@ -19,6 +19,7 @@ from typing import Any
 from blackout.config import TextConfig
 from blackout.errors import UserError
 from blackout.files.atomic import make_folder, replacing
+from blackout.files.plain_json import from_json
 from blackout.text.bundled import bundled_text
 from blackout.text.prepared import PARTS, prepare
 from blackout.trials.halving import choose
@@ -108,7 +109,7 @@ class Lab:
         """What ``compute`` gives, done once for the same ``about`` (of plain values)."""
         path = self.out / "cache" / "other" / f"{_short_hash(about)}.json"
         with contextlib.suppress(FileNotFoundError, ValueError):  # damaged: done again
-            known: dict[str, Any] = json.loads(path.read_text())
+            known: dict[str, Any] = from_json(path.read_text())
             return known
         values = compute()
         make_folder(path.parent)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
+from blackout.files.plain_json import from_json
 
 __all__ = ["Weights", "load_weights", "save_weights"]
 
@@ -51,10 +52,10 @@ def save_weights(weights: Weights, path: Path) -> None:
 def load_weights(path: Path) -> Weights:
     """Reads what :func:`save_weights` wrote."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise UserError(f"{path}: is not JSON") from None
     if not isinstance(values, dict):
         raise UserError(f"{path}: is not an object of weights")

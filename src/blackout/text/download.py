@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from blackout.errors import UserError
+from blackout.files.plain_json import from_json
 from blackout.text.catalogue import Download
 
 __all__ = ["Unreachable", "download", "file_sha256"]
@@ -145,7 +146,7 @@ def _reason(error: urllib.error.URLError) -> str:
 def _earlier(url: str, partial: Path) -> tuple[int, str]:
     """How many bytes an earlier attempt left, and of which version of the file."""
     try:
-        note = json.loads(_note(partial).read_bytes())
+        note = from_json(_note(partial).read_bytes())
         if note["url"] == url and note["version"]:
             return partial.stat().st_size, note["version"]
     except (OSError, ValueError, KeyError, TypeError):

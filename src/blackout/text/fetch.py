@@ -21,6 +21,7 @@ from typing import IO
 
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
+from blackout.files.plain_json import from_json
 from blackout.text.catalogue import Corpus, Download, Part
 from blackout.text.download import Report, Unreachable, download, file_sha256
 
@@ -77,7 +78,7 @@ def is_complete(corpus: Corpus, folder: str | Path) -> bool:
     """Whether the folder holds this corpus, every byte of it."""
     folder = Path(folder)
     try:
-        record = json.loads((folder / _RECORD).read_bytes())
+        record = from_json((folder / _RECORD).read_bytes())
         if record["name"] != corpus.name:
             return False
         return all(

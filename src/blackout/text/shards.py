@@ -34,6 +34,7 @@ from blackout import _native
 from blackout.config import ReadingConfig, TextConfig
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
+from blackout.files.plain_json import from_json
 from blackout.text.source import SourceId
 from blackout.text.vocab import Vocab
 
@@ -79,7 +80,13 @@ class Shard:
         ``verify=False`` leaves out the one pass over the payload.
         """
         path = Path(path)
-        about = _read_header(path)
+        try:
+            return cls._open(path, _read_header(path), vocab, verify)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise UserError(f"{path}: damaged: its header lacks what a shard has") from None
+
+    @classmethod
+    def _open(cls, path: Path, about: dict[str, Any], vocab: Vocab | None, verify: bool) -> Shard:
         if vocab is not None and about["vocab_hash"] != vocab.hash:
             raise UserError(
                 f"{path}: made with another vocabulary"
@@ -209,5 +216,5 @@ def _read_header(path: Path) -> dict[str, Any]:
     if header[-8:].hex() != _sum(iter([np.frombuffer(header[:-8], np.uint8)])):
         raise UserError(f"{path}: damaged: the checksum of its header does not match")
     length = int.from_bytes(header[12:16], "little")
-    about: dict[str, Any] = json.loads(header[16 : 16 + length])
+    about: dict[str, Any] = from_json(header[16 : 16 + length])
     return about

@@ -26,7 +26,7 @@ from blackout import _native
 from blackout.config import check_whole
 from blackout.errors import UserError
 
-__all__ = ["Progress", "SourceId", "check_file", "identify", "scan", "thread_count"]
+__all__ = ["LineEnds", "Progress", "SourceId", "check_file", "identify", "scan", "thread_count"]
 
 Progress = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
@@ -99,6 +99,7 @@ def scan(
     comes again in front of the next buffer.
     """
     slack = _native.MAX_WORD
+    line_ends = LineEnds(path)
     spare = [np.empty(slack + max(chunk_bytes, 8), np.uint8) for _ in range(2)]
     rest = np.empty(0, np.uint8)
     head: bytes | None = None
@@ -109,6 +110,7 @@ def scan(
             coming = reader.submit(source.fill, spare[0][slack:])
             buffer[slack - len(rest) : slack] = rest
             data = buffer[slack - len(rest) : slack + size]
+            line_ends.look(buffer[slack : slack + size])
             if head is None:
                 head = data[:5].tobytes()
                 data = data[3 if head.startswith(b"\xef\xbb\xbf") else 0 :]
@@ -118,6 +120,7 @@ def scan(
             if progress:
                 progress(min(source.position, source.size), source.size)
         _feed(feeder, rest, True, path, head or b"")
+        line_ends.check()
         if used:
             used()
         return source.identity()
@@ -129,6 +132,38 @@ def _feed(feeder: Feeder, data: np.ndarray, last: bool, path: str | Path, head: 
     except ValueError as error:
         hint = next((f" ({text})" for magic, text in _HINTS.items() if head.startswith(magic)), "")
         raise UserError(f"{path}: {error}{hint}") from None
+
+
+class LineEnds:
+    """Tells a text whose lines end in CR alone, as on the first Macs: it would be one sentence.
+
+    CR before LF is dropped; in a text that has LF, a CR elsewhere is white space.
+
+    >>> ends = LineEnds("old.txt")
+    >>> ends.look(np.frombuffer(b"one\\rtwo\\r", np.uint8))
+    >>> ends.check()
+    Traceback (most recent call last):
+    blackout.errors.UserError: old.txt: its lines end in CR alone; make it LF: tr '\\r' '\\n'
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+        self._feed = self._return = self._between = False
+
+    def look(self, data: np.ndarray) -> None:
+        """A piece of the text, in its order."""
+        if self._feed or not len(data):
+            return
+        self._feed = bool((data == ord("\n")).any())
+        returns = np.flatnonzero(data == ord("\r"))
+        # a single one behind the last word ends nothing that another line follows
+        self._between |= self._return or bool(len(returns) and returns[0] + 1 < len(data))
+        self._return |= len(returns) > 0
+
+    def check(self) -> None:
+        """The text is over."""
+        if self._between and not self._feed:
+            raise UserError(f"{self._path}: its lines end in CR alone; make it LF: tr '\\r' '\\n'")
 
 
 def identify(path: str | Path) -> SourceId:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from blackout.errors import UserError
-from blackout.files.plain_json import to_json
+from blackout.files.plain_json import from_json, to_json
 
 
 class Metrics:
@@ -58,6 +57,6 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
                 try:
-                    yield json.loads(line)
+                    yield from_json(line)
                 except ValueError as error:
                     raise UserError(f"{path}: line {number}: damaged: {error}") from None

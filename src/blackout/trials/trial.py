@@ -17,11 +17,12 @@ from typing import Any
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
+from blackout.files.plain_json import from_json
 from blackout.perplexity import Perplexity
 from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import MAY_CHANGE
-from blackout.train.setup import work_per_word
+from blackout.work import scoring_flops, training_flops
 
 FORMAT = 1
 _OVERHEAD = 50_000  # what a word costs besides arithmetic, in operations that take as long
@@ -123,8 +124,8 @@ def lasting_settings(config: Config) -> dict[str, Any]:
 
 def _work(config: Config, data: Prepared) -> float:
     size = len(data.vocab)
-    training = len(data.shard("train").tokens) * (_OVERHEAD + work_per_word(config, size))
-    validation = len(data.shard("valid").tokens) * 2 * size * config.model.hidden
+    training = len(data.shard("train").tokens) * (_OVERHEAD + training_flops(config, size))
+    validation = len(data.shard("valid").tokens) * scoring_flops(config, size)
     return float(config.run.epochs * (training + validation))
 
 
@@ -161,7 +162,7 @@ def write_result(path: Path, config: Config, outcome: Outcome) -> None:
 def read_result(path: Path) -> Outcome | None:
     """The outcome kept at ``path``, None where there is none; a damaged file is refused."""
     try:
-        values = json.loads(path.read_bytes())
+        values = from_json(path.read_bytes())
         stated = values.pop("sha256")
         if stated != _hash(values):
             raise ValueError
@@ -170,7 +171,7 @@ def read_result(path: Path) -> Outcome | None:
         return None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f"{path}: damaged") from None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from blackout.errors import UserError
+from blackout.files.plain_json import from_json
 from blackout.rescore.formats.lines import read_lines, write_lines
 from blackout.rescore.nbest import Hypothesis, NBest, Utterance, parse_words
 
@@ -27,8 +28,8 @@ def read(path: Path, unit: float) -> NBest:
     for number, line in read_lines(path):
         where = f"{path}: line {number}"
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record = from_json(line)
+        except ValueError as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else error
             raise UserError(f"{where}: not JSON: {reason}") from None
         if not isinstance(record, dict):

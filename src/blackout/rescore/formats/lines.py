@@ -9,10 +9,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from blackout.errors import UserError
 from blackout.files.atomic import replacing
 from blackout.rescore.nbest import split_words
-from blackout.text.source import check_file
+from blackout.text.source import LineEnds, check_file
 
 __all__ = ["finite", "format_score", "read_lines", "read_table", "write_lines"]
 
@@ -30,6 +32,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: damaged or incomplete {path.suffix[1:]} file: {error}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
+    ends = LineEnds(path)
+    ends.look(np.frombuffer(data, np.uint8))
+    ends.check()
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         try:
             text = line.decode()
