@@ -20,9 +20,10 @@ from matplotlib.patches import Patch
 from torch import Tensor
 
 import blackout
-from blackout.ops.reference import OBJECTIVES, Objective, Objectives
-from blackout.output.proposal import Proposal
+from blackout.ops.engine import Objective
+from blackout.ops.reference import OBJECTIVES, Objectives
 from blackout.pages.palette import BLUE, GREEN, GREY, GRID, INK, ORANGE, PURPLE, VERMILION
+from blackout.proposals import UnigramProposal
 
 SERIES = {"BlackOut": VERMILION, "importance sampling": BLUE, "NCE": GREEN}
 
@@ -120,7 +121,7 @@ def bar_values(axes: Any, labels: list[str], values: list[float], target: int) -
 # ---------------------------------------------------------------------------- the gradient
 
 
-def derivatives(objective: str, target: Tensor, samples: Tensor) -> Objectives:
+def derivatives(objective: Objective, target: Tensor, samples: Tensor) -> Objectives:
     """J and its derivatives for line-ups with these shares, (N,) and (N, K)."""
     return OBJECTIVES[objective](target.log()[None], samples.log()[None])
 
@@ -144,7 +145,7 @@ def draw_pull(axes: Any) -> None:
     one = (1 - p)[:, None]
     axes.plot(p, derivatives("blackout", p, one).d_target[0], color=VERMILION, linestyle="--")
     axes.plot(p, derivatives("blackout", p, many).d_target[0], color=VERMILION)
-    axes.plot(p, derivatives("importance", p, many).d_target[0], color=BLUE)
+    axes.plot(p, derivatives("sampled", p, many).d_target[0], color=BLUE)
     label(axes, 0.32, 1.52, "BlackOut, one sample\nhas the rest", VERMILION)
     label(axes, 0.04, 1.05, "BlackOut,\nmany share\nthe rest", VERMILION)
     label(axes, 0.05, 0.35, "importance\nsampling, NCE", BLUE)
@@ -155,7 +156,8 @@ def draw_pull(axes: Any) -> None:
 def draw_push(axes: Any) -> None:
     """dJ/du of a sample beside the target alone, and beside another sample with a share of 0.85."""
     p = torch.linspace(0.002, 0.998, 120, dtype=torch.float64)
-    for objective, colour in (("importance", BLUE), ("blackout", VERMILION)):
+    lines: list[tuple[Objective, str]] = [("sampled", BLUE), ("blackout", VERMILION)]
+    for objective, colour in lines:
         axes.plot(p, derivatives(objective, 1 - p, p[:, None]).d_samples[0, :, 0], color=colour)
     small = torch.linspace(0.002, 0.148, 20, dtype=torch.float64)
     pair = torch.stack([small, torch.full_like(small, 0.85)], 1)
@@ -192,7 +194,7 @@ def proposal() -> Figure:
     alphas = {0.0: INK, 0.3: VERMILION, 0.6: PURPLE, 1.0: BLUE}
     figure, (curve, drawn) = panels(2, 3.2, gridspec_kw={"width_ratios": [1, 1.15]})
     for place, (alpha, colour) in enumerate(alphas.items()):
-        q = Proposal(zipf(words), alpha).log_q.exp()
+        q = UnigramProposal(zipf(words), alpha).log_q.exp()
         curve.loglog(rank, samples * q[rank - 1], color=colour, label=f"α = {alpha:g}")
         left = 0.0
         for (start, end), shade in zip(bands, (1.0, 0.7, 0.42, 0.2), strict=True):
@@ -263,7 +265,7 @@ def optimum() -> Figure:
     lines: list[tuple[str, Objective, bool, str, str]] = [
         ("BlackOut", "blackout", False, VERMILION, "-"),
         ('BlackOut, negatives="nce"', "blackout-noise", False, ORANGE, "-"),
-        ("importance sampling", "importance", False, BLUE, "-"),
+        ("importance sampling", "sampled", False, BLUE, "-"),
         ("NCE", "nce", True, GREEN, "-"),
         ("BlackOut, copies of the target kept", "blackout", True, INK, "--"),
     ]
@@ -272,7 +274,7 @@ def optimum() -> Figure:
         look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3.5}
         found = []
         for alpha in alphas:
-            q = Proposal(zipf(words), alpha).log_q.exp()
+            q = UnigramProposal(zipf(words), alpha).log_q.exp()
             found.append(learned(truth, q, samples, objective, copies))
         top.plot(alphas, [float(p[0]) for p in found], label=label, **look)
         over = [100 * math.expm1(float((truth * (truth / p).log()).sum())) for p in found]

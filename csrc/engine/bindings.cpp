@@ -28,6 +28,15 @@ Numbers numbers(Address address, bool half) { return {at<void>(address), half}; 
 
 i64 grain(i64 size, i64 numbers_at_least) { return numbers_at_least / (size > 0 ? size : 1) + 1; }
 
+void fill_uniform(Address table, bool half, i64 n, i64 size, Address rows, u64 key, float limit,
+                  int threads) {
+  const FillArgs args{numbers(table, half), size, at<i64>(rows), key, limit};
+  parallel_ranges(n, grain(size, 16384), threads, [&](i64 begin, i64 end) {
+    std::vector<float> scratch(static_cast<size_t>(size) + 1);
+    kernels().fill_uniform(args, begin, end, scratch.data());
+  });
+}
+
 void gather(Address table, bool table_half, Address rows, i64 n, i64 size, Address out,
             bool out_half, int threads) {
   const GatherArgs args{numbers(table, table_half), at<i64>(rows), size, numbers(out, out_half)};
@@ -167,18 +176,17 @@ void exact_aging(Address touched, Address rows, i64 n, i64 step, double beta, Ad
   });
 }
 
-RmsPropArgs settings(float factor, float lr, float beta, float damping, bool damping_inside,
-                     float aging, Address agings, bool row_moment, u64 rounding) {
-  return {factor, lr, beta, damping, damping_inside, aging, at<float>(agings), row_moment, rounding};
+RmsPropArgs settings(float factor, float lr, float beta, float damping, float aging, Address agings,
+                     bool row_moment, u64 rounding) {
+  return {factor, lr, beta, damping, aging, at<float>(agings), row_moment, rounding};
 }
 
 void update_rows(i64 size, Address rows, Address start, Address order, Address values, bool half,
                  i64 distinct, Address table, bool table_half, Address moment, float factor,
-                 float lr, float beta, float damping, bool damping_inside, float aging,
-                 Address agings, bool row_moment, u64 rounding, int threads) {
+                 float lr, float beta, float damping, float aging, Address agings, bool row_moment,
+                 u64 rounding, int threads) {
   const UpdateArgs args{row_gradient(size, rows, start, order, values, half),
-                        settings(factor, lr, beta, damping, damping_inside, aging, agings,
-                                 row_moment, rounding),
+                        settings(factor, lr, beta, damping, aging, agings, row_moment, rounding),
                         numbers(table, table_half), at<float>(moment)};
   over_rows(args.gradient, distinct, threads, [&](i64 begin, i64 end, float *scratch) {
     kernels().update_rows(args, begin, end, scratch);
@@ -186,10 +194,9 @@ void update_rows(i64 size, Address rows, Address start, Address order, Address v
 }
 
 void update_dense(i64 n, Address gradient, bool half, Address weight, Address moment, float factor,
-                  float lr, float beta, float damping, bool damping_inside, float aging,
-                  int threads) {
+                  float lr, float beta, float damping, float aging, int threads) {
   const UpdateArgs args{{n, nullptr, nullptr, nullptr, numbers(gradient, half)},
-                        settings(factor, lr, beta, damping, damping_inside, aging, 0, false, 0),
+                        settings(factor, lr, beta, damping, aging, 0, false, 0),
                         numbers(weight, false), at<float>(moment)};
   parallel_ranges(n, 8192, threads,
                   [&](i64 begin, i64 end) { kernels().update_dense(args, begin, end); });
@@ -248,6 +255,7 @@ void bind_engine(nb::module_ &m) {
                 threads);
       },
       Release());
+  m.def("fill_uniform", &fill_uniform, Release());
   m.def("gather", &gather, Release());
   m.def("words", &words, Release());
   m.def("scale_hidden", &scale_hidden, Release());

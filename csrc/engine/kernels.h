@@ -20,6 +20,14 @@ struct Numbers {
   bool half;  // bfloat16
 };
 
+struct FillArgs {
+  Numbers table;  // (rows, size)
+  i64 size;
+  const i64 *rows;  // their numbers in the whole table, or null: 0, 1, …
+  u64 key;
+  float limit;
+};
+
 struct GatherArgs {
   Numbers table;  // (V, size)
   const i64 *rows;
@@ -27,7 +35,7 @@ struct GatherArgs {
   Numbers out;  // (rows, size)
 };
 
-enum Objective { kBlackout = 0, kBlackoutNoise = 1, kImportance = 2, kNce = 3 };
+enum Objective { kBlackout = 0, kBlackoutNoise = 1, kSampled = 2, kNce = 3 };
 
 // Words of a block in groups of `group_words` that share `samples` samples.
 struct WordArgs {
@@ -87,7 +95,6 @@ struct RowGradient {
 
 struct RmsPropArgs {
   float factor, lr, beta, damping;
-  int damping_inside;
   float aging;           // for all, or
   const float *agings;   // one for each row of the gradient
   int row_moment;        // one second moment a row
@@ -117,6 +124,7 @@ struct StepArgs {
 
 struct Kernels {
   const char *name;
+  void (*fill_uniform)(const FillArgs &, i64 begin, i64 end, float *scratch);
   void (*gather)(const GatherArgs &, i64 begin, i64 end);
   void (*words)(const WordArgs &, i64 begin, i64 end, float *scratch);
   void (*scale_hidden)(const ScaleArgs &, i64 begin, i64 end);

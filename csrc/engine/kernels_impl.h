@@ -19,11 +19,13 @@ template <class F> inline void typed(Numbers numbers, F &&body) {
 #include "engine/output_impl.h"
 #include "engine/recurrence_impl.h"
 #include "engine/rmsprop_impl.h"
+#include "engine/tables_impl.h"
 
 }  // namespace BLACKOUT_ISA
 
 const Kernels BLACKOUT_KERNELS = {
     BLACKOUT_ISA_NAME,
+    BLACKOUT_ISA::fill_uniform,
     BLACKOUT_ISA::gather,
     BLACKOUT_ISA::words,
     BLACKOUT_ISA::scale_hidden,

@@ -139,7 +139,7 @@ inline WordResult blackout_noise_word(float z_target, float *z, i64 n, i64 padde
 
 // J = log p_i.
 template <class T>
-inline WordResult importance_word(float z_target, float *z, i64 n, i64 padded, T *out) {
+inline WordResult sampled_word(float z_target, float *z, i64 n, i64 padded, T *out) {
   const Softmax s = softmax(z_target, z, padded);
   sweep(n, [&](i64 k, auto part) { part.put(out + k, load(z + k) * -s.to_p); });
   return {s.log_p_target, 1.0f - s.p_target};
@@ -165,7 +165,7 @@ inline WordResult word_objective(int objective, float z_target, float *z, float 
   switch (objective) {
     case kBlackout: return blackout_word(z_target, z, odds, n, padded, out);
     case kBlackoutNoise: return blackout_noise_word(z_target, z, n, padded, out);
-    case kImportance: return importance_word(z_target, z, n, padded, out);
+    case kSampled: return sampled_word(z_target, z, n, padded, out);
     default: return nce_word(z_target, z, n, out);
   }
 }

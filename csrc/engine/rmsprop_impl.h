@@ -82,10 +82,9 @@ inline void store_rounded(bf16 *to, const float *from, i64 size, u64 key, i64 ro
 
 constexpr float kTiny = 1.17549435e-38f;
 
-// 1 / sqrt(v + damping), or 1 / (sqrt(v) + damping); a moment of 0 means that g is 0 too.
+// 1 / sqrt(v + damping); a moment of 0 means that g is 0 too.
 inline vf inverse_step(const RmsPropArgs &s, vf v) {
-  if (s.damping_inside) return inverse_root(larger(v + s.damping, splat(kTiny)));
-  return 1.0f / larger(square_root(v) + s.damping, splat(kTiny));
+  return inverse_root(larger(v + s.damping, splat(kTiny)));
 }
 
 template <class T> inline float row_mean_square(const T *g, i64 size, float factor) {

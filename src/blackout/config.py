@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from blackout import losses
 from blackout.errors import UserError
+from blackout.losses import LossName
 
-Loss = Literal["blackout", "nce", "sampled", "full"]
 Cell = Literal["sigmoid", "tanh", "relu", "lstm", "gru"]
 
 
@@ -146,8 +147,8 @@ class ModelConfig:
 class LossConfig:
     """The output layer's training loss (paper eqs. 6-11)."""
 
-    loss: Loss = "blackout"
-    """blackout, nce, sampled (importance sampling) or full (exact softmax)."""
+    loss: LossName = losses.DEFAULT
+    """The output layer and its training loss."""
     samples: int = 500
     """K, the words drawn to stand for the vocabulary."""
     alpha: float = 1.0
@@ -158,8 +159,6 @@ class LossConfig:
     """One sample set for each time step, for the whole block, or for each word."""
     negatives: Literal["softmax", "nce"] = "softmax"
     """Compare a negative with target and samples, or with the samples alone (paper 2.2)."""
-    discriminative: bool = True
-    """False trains only the first term, log p(target): importance sampling."""
     target_weight: Literal["proposal", "one"] = "proposal"
     """Weigh the target by 1/Q like the samples, or by 1 (paper, footnote 1); not for nce."""
     collisions: Literal["keep", "remove"] = "keep"
@@ -170,6 +169,7 @@ class LossConfig:
     """NCE's log normaliser: a constant, or "learned"."""
 
     def __post_init__(self) -> None:
+        losses.find(self.loss)
         check_whole("samples", self.samples, 1)
         _check(0 <= self.alpha <= 1, "alpha", self.alpha, "between 0 and 1")
         if self.log_z != "learned":
@@ -190,9 +190,7 @@ class OptimConfig:
     """Memory of the second moment."""
     damping: float | None = None
     """Added to the second moment under the root; None: 0.1 (1 - beta) / (batch · bptt)²."""
-    damping_inside: bool = True
-    """True: sqrt(v + damping), the paper's; False: sqrt(v) + damping."""
-    decay: Literal["exact", "paper", "none", "dense"] = "exact"
+    decay: Literal["exact", "paper", "none"] = "exact"
     """How the second moment of a row ages while the row is not touched."""
     cap_update_rate: bool = False
     """With decay "paper": limit the update rate to 1."""
@@ -359,5 +357,7 @@ def _convert(value: object, hint: Any, source: str, name: str) -> object:
                 return tuple(value)
         elif type(value) is option:
             return value
+        elif option is LossName and isinstance(value, str):
+            return LossName(value)
     expected = str(hint).replace("typing.", "").replace("<class '", "").replace("'>", "")
     raise UserError(f"{source}: {name} is {value!r}, must be {expected}")

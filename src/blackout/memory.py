@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from blackout import losses
 from blackout.config import Config
 from blackout.errors import UserError
+from blackout.work import body_weights, output_width
 
 __all__ = [
     "Need",
@@ -28,7 +30,6 @@ __all__ = [
     "training_need",
 ]
 
-_GATES = {"lstm": 4, "gru": 3}
 _STORAGE = {"fp32": 4, "bf16": 2}
 _WORD = 200  # bytes of a word, its count and its place in the vocabulary's index
 _PROPOSAL = 40  # bytes of a word in the tables that samples are drawn from
@@ -53,7 +54,7 @@ def training_need(config: Config, vocab_size: int) -> Need:
     model, optim = config.model, config.optim
     weights = _weights(config, vocab_size)
     rows = vocab_size * 4 * 2  # the step of each row's last update
-    full = vocab_size * (model.hidden + _width(config)) * 4
+    full = vocab_size * (model.hidden + output_width(config)) * 4
     moments = full if optim.second_moment == "full" else 2 * vocab_size * 4
     parts = {
         "word tables": weights["word tables"],
@@ -109,26 +110,23 @@ def total_memory() -> int | None:
 
 
 def _weights(config: Config, vocab_size: int) -> dict[str, int]:
-    model, width = config.model, _width(config)
+    model, width = config.model, output_width(config)
     numbers = vocab_size * (model.hidden + width)
-    gates = _GATES.get(model.cell, 1)
-    matrices = gates * (2 * model.layers - (1 if gates == 1 else 0))
-    body = matrices * model.hidden**2 + model.projection * model.hidden
     bias = vocab_size if model.bias else 0
-    return {"word tables": numbers * _STORAGE[model.storage], "network": 4 * (body + bias)}
-
-
-def _width(config: Config) -> int:
-    return config.model.projection or config.model.hidden
+    network = 4 * (body_weights(config) + bias)
+    return {"word tables": numbers * _STORAGE[model.storage], "network": network}
 
 
 def _block(config: Config, vocab_size: int) -> int:
     """Hidden states, logits, sampled rows and gradients of B·T words, all in float32."""
     model, loss, run = config.model, config.loss, config.run
-    words, width = run.batch * run.bptt, _width(config)
+    words, width = run.batch * run.bptt, output_width(config)
     states = words * (4 * model.layers + 4) * model.hidden
-    if loss.loss == "full":
-        return 4 * (states + 3 * words * vocab_size + vocab_size * width)
+    kind = losses.find(loss.loss)
+    if "sharing" not in kind.options:
+        rows = round(kind.trained_rows(loss, vocab_size))
+        gradient = vocab_size * width if rows >= vocab_size else 0  # of every row
+        return 4 * (states + 3 * words * rows + gradient)
     sets = {"step": run.bptt, "block": 1, "word": words}[loss.sharing]
     rows = sets * loss.samples + words
     return 4 * (states + words * loss.samples + 2 * rows * width)

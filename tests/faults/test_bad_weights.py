@@ -77,14 +77,14 @@ def fails(capsys, arguments, *named):
 @pytest.mark.parametrize("verb", VERBS)
 def test_weights_that_are_not_finite(lab, run, ngram, lists, tmp_path, capsys, verb, value):
     def spoil(tensors):
-        tensors["output.weight"][3, 2] = value
+        tensors["output.table.weight"][3, 2] = value
 
     model = changed(lab, run, tmp_path / "model", spoil)
     fails(
         capsys,
         commands(lab, model, ngram, lists)[verb],
         model / "model.safetensors",
-        "damaged: output.weight has infinite numbers or NaN in it",
+        "damaged: output.table.weight has infinite numbers or NaN in it",
     )
 
 
@@ -105,7 +105,7 @@ def at_scale(lab, run, out, factor):
     """Output rows so large that rounding is all that is left of a probability."""
 
     def scale(tensors):
-        rows = tensors["output.weight"]
+        rows = tensors["output.table.weight"]
         rows.copy_(rows.double().mul(factor).clamp(-3e38, 3e38).to(rows.dtype))
 
     return changed(lab, run, out, scale)

@@ -34,6 +34,11 @@ def words(seed=0):
     return inputs
 
 
+def random_state(model):
+    empty = model.initial_state(B)
+    return empty._replace(layers=torch.randn_like(empty.layers))
+
+
 def weights(model):
     return {name: value.detach().numpy() for name, value in model.named_parameters()}
 
@@ -64,7 +69,7 @@ def step(cell, w, prefix, x, state):
 def naive(model, inputs, state):
     """Hidden states (T, B, ·) and the state after, one stream after another."""
     w, config = weights(model), model.config
-    state = state.numpy().copy()  # (layers, S, B, h)
+    state = state.layers.numpy().copy()  # (layers, S, B, h)
     outputs = []
     for t, b in itertools.product(range(len(inputs)), range(inputs.shape[1])):
         word = int(inputs[t, b])
@@ -86,11 +91,11 @@ def naive(model, inputs, state):
 )
 def test_against_the_formulas(cell, context, shape):
     model = network(cell=cell, context=context, **shape)
-    state = torch.randn(model.initial_state(B).shape, dtype=torch.float64)
+    state = random_state(model)
     hidden, after = model(words(), state)
     expected, expected_after = naive(model, words(), state)
     np.testing.assert_allclose(hidden.detach().numpy(), expected, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(after.numpy(), expected_after, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(after.layers.numpy(), expected_after, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -98,14 +103,14 @@ def test_against_the_formulas(cell, context, shape):
 @pytest.mark.parametrize("cuts", [[1, 12], [4, 1, 8], [1] * 13])
 def test_blocks_with_carried_state_equal_one_long_block(cell, context, cuts):
     model = network(cell=cell, context=context, layers=2)
-    state = torch.randn(model.initial_state(B).shape, dtype=torch.float64)
+    state = random_state(model)
     whole, after = model(words(), state)
     parts = []
     for block in words().split(cuts):
         hidden, state = model(block, state)
         parts.append(hidden)
     torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(state, after, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(state.layers, after.layers, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -114,17 +119,17 @@ def test_nothing_is_remembered_past_a_sentence_end(cell):
     model = network(cell=cell, layers=2)
     inputs = words()
     inputs[6] = EOS
-    hidden, after = model(inputs, torch.zeros_like(model.initial_state(B)))
+    hidden, after = model(inputs, model.initial_state(B))
     other = inputs.clone()
     other[:6] = words(seed=9)[:6]
-    changed, changed_after = model(other, torch.randn_like(model.initial_state(B)))
+    changed, changed_after = model(other, random_state(model))
     assert not torch.equal(changed[:6], hidden[:6])
     assert torch.equal(changed[6:], hidden[6:])
-    assert torch.equal(changed_after, after)
+    assert torch.equal(changed_after.layers, after.layers)
     stream = network(cell=cell, layers=2, context="stream")
     assert not torch.equal(
         stream(inputs, stream.initial_state(B))[0][6:],
-        stream(inputs, torch.randn_like(stream.initial_state(B)))[0][6:],
+        stream(inputs, random_state(stream))[0][6:],
     )
 
 
@@ -146,11 +151,12 @@ def test_no_gradient_flows_past_a_sentence_end(cell):
 @pytest.mark.parametrize("context", ["sentence", "stream"])
 def test_gradients_stop_at_the_start_of_the_block(cell, context):
     model = network(cell=cell, context=context)
-    state = torch.randn_like(model.initial_state(B)).requires_grad_()
+    state = random_state(model)
+    state.layers.requires_grad_()
     hidden, after = model(words(), state)
-    assert not after.requires_grad
+    assert not after.layers.requires_grad
     hidden.sum().backward()
-    assert state.grad is None
+    assert state.layers.grad is None
 
 
 def recurrent_weight(model):
@@ -162,7 +168,8 @@ def recurrent_weight(model):
 def test_recurrent_weights_learn_from_the_first_step(cell):
     """Their gradient has the term with the state that was carried into the block."""
     model = network(cell=cell)
-    state = torch.rand_like(model.initial_state(B)) + 0.5
+    state = model.initial_state(B)
+    state = state._replace(layers=torch.rand_like(state.layers) + 0.5)
     inputs = torch.randint(1, V, (1, B))
     model(inputs, state)[0].sum().backward()
     gradient = recurrent_weight(model).grad
@@ -181,7 +188,7 @@ def test_recurrent_weights_learn_from_the_first_step(cell):
 @pytest.mark.parametrize("context", ["sentence", "stream"])
 def test_gradients_against_finite_differences(cell, context):
     model = network(cell=cell, context=context, layers=2, bias=True, projection=4)
-    state = torch.randn_like(model.initial_state(B))
+    state = random_state(model)
     inputs, factors = words(), torch.randn(T, B, 4, dtype=torch.float64)
 
     def value():
@@ -252,4 +259,28 @@ def test_the_state_does_not_carry_dropout_s_holes():
     model = fresh(cell="sigmoid", dropout=0.9)
     model.train()
     _, after = model(words(), model.initial_state(B))
-    assert bool((after > 0).all())
+    assert bool((after.layers > 0).all())
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_bf16_products_reach_every_matrix(cell, bias):
+    """A change of a weight that bf16 does not see changes nothing."""
+    shape = {"hidden": H, "cell": cell, "layers": 2, "projection": 4, "bias": bias}
+    config = {"model": shape, "loss": {"loss": "full"}, "run": {"precision": "bf16"}}
+    model = build_model(Config.from_dict(config), np.arange(1, V + 1))
+    plain = build_model(Config.from_dict(config | {"run": {}}), np.arange(1, V + 1))
+    matrices = [*(p for p in model.layers.parameters() if p.ndim == 2), model.projection.weight]
+    assert len(matrices) == (4 if cell in ("sigmoid", "tanh", "relu") else 5)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=torch.Generator().manual_seed(3)).bfloat16())
+        plain.load_state_dict(model.state_dict())
+        before, _ = model(words(), model.initial_state(B))
+        close, _ = plain(words(), plain.initial_state(B))
+        assert not torch.equal(before, close)
+        torch.testing.assert_close(before, close, rtol=0, atol=0.05 * float(close.abs().max()))
+        for p in matrices:
+            p.mul_(1 + 2.0**-12)
+        same, _ = model(words(), model.initial_state(B))
+        assert torch.equal(same, before)

@@ -1,4 +1,4 @@
-"""The instruction sets: each one this machine has passes the tests of the native operations."""
+"""The instruction sets: each one this machine has passes the tests of the engines."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from blackout import _native
 
-NATIVE = [str(path) for path in sorted(Path(__file__).parent.glob("test_cpu*.py"))]
+NATIVE = [str(path) for path in sorted(Path(__file__).parent.glob("test_engine*.py"))]
 
 
 def available() -> list[str]:

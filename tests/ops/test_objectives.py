@@ -32,7 +32,7 @@ def naive_objective(
     target_weight = (u[target] - log_q_target).exp()
     total = target_weight + sum(weight[j] for j in kept)
     value = torch.log(target_weight / total)
-    if name == "importance":
+    if name == "sampled":
         return value
     noise_total = sum(weight[j] for j in kept)
     for j in kept:
@@ -101,7 +101,7 @@ def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(
         keep_copies,
         torch.float64,
     )
-    gradients = sampled_backward(saved, target, samples, factors)
+    gradients = sampled_backward(saved, target, samples, factors, False, torch.float64)
     d_weight = torch.zeros_like(weight).index_add_(0, gradients.rows, gradients.row_values)
     torch.testing.assert_close(value, naive.detach(), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(gradients.hidden, leaf_hidden.grad, rtol=1e-9, atol=1e-9)
@@ -173,7 +173,7 @@ def test_importance_sampling_of_every_word_once_is_the_exact_softmax():
     log_q = torch.full((7,), -math.log(7), dtype=torch.float64)
     offsets = log_q[target], log_q[samples]
     value, _ = sampled_forward(
-        hidden, weight, None, 0.0, target, samples, *offsets, "importance", False, torch.float64
+        hidden, weight, None, 0.0, target, samples, *offsets, "sampled", False, torch.float64
     )
     exact = (hidden @ weight.mT).log_softmax(-1)[..., 2]
     torch.testing.assert_close(value, exact)

@@ -105,7 +105,7 @@ def test_an_event_is_asked_where_its_words_stand(monkeypatch):
     words = np.zeros(V, bool)
     words[[4, 5]] = True
 
-    def either(hidden):
+    def either(hidden, history):
         return torch.log_softmax(model.output.logits(hidden), -1)[:, [4, 5]].logsumexp(-1)
 
     tokens, offsets = flatten(SENTENCES)

@@ -102,6 +102,17 @@ def output_layer(
             native.convert(at(scaled), half, at(target_rows), rows_half, scaled.size, THREADS)
 
 
+def fill_uniform(native: Any, rng: np.random.Generator, n: int, size: int) -> None:
+    rows = rng.permutation(n)
+    whole = np.empty((n, size), np.float32)
+    native.fill_uniform(at(whole), False, n, size, 0, 7, 0.5, THREADS)
+    assert abs(whole).max() < 0.5
+    for table, half in formats(np.empty((n, size), np.float32)):
+        native.fill_uniform(at(table), half, n, size, at(rows), 7, 0.5, THREADS)
+        plain = from_half(table) if half else table
+        np.testing.assert_allclose(plain, whole[rows], rtol=2**-8 if half else 0)
+
+
 def log_sum(native: Any, rng: np.random.Generator, words: int, size: int) -> None:
     for logits, half in formats(floats(rng, words, size)):
         maximum, total = np.full(words, -np.inf, np.float32), np.zeros(words, np.float32)
@@ -135,7 +146,7 @@ def rmsprop(native: Any, rng: np.random.Generator, n: int, size: int, vocab: int
             for row_moment in (False, True):
                 moment = np.zeros((vocab, 1 if row_moment else size), np.float32)
                 native.update_rows(
-                    *place, at(table), table_half, at(moment), 0.5, 0.1, 0.9, 1e-3, True, 0.0,
+                    *place, at(table), table_half, at(moment), 0.5, 0.1, 0.9, 1e-3, 0.0,
                     at(agings), row_moment, 77, THREADS,
                 )  # fmt: skip
                 square = (0.5 * sums) ** 2
@@ -145,7 +156,7 @@ def rmsprop(native: Any, rng: np.random.Generator, n: int, size: int, vocab: int
     moment = abs(moment)
     native.dense_squared_norm(at(dense), False, dense.size, THREADS)
     native.update_dense(
-        dense.size, at(dense), False, at(weight), at(moment), 1.0, 0.1, 0.9, 1e-3, False, 0.9,
+        dense.size, at(dense), False, at(weight), at(moment), 1.0, 0.1, 0.9, 1e-3, 0.9,
         THREADS,
     )  # fmt: skip
     assert np.isfinite(weight).all()
@@ -200,6 +211,7 @@ def main() -> None:
     for shape in SHAPES:
         output_layer(native, rng, shape)
     for words, size in ((1, 1), (9, 33), (64, 512)):
+        fill_uniform(native, rng, words, size)
         log_sum(native, rng, words, size)
         recurrence(native, rng, words, size)
     for n, size, vocab in ((1, 1, 1), (50, 7, 20), (700, 65, 300)):

@@ -5,6 +5,7 @@ import torch
 
 import blackout
 from blackout.score.generate import generate
+from blackout.tables import Table
 from blackout.text.vocab import EOS, UNK
 
 
@@ -95,14 +96,13 @@ def test_an_unknown_word_of_the_prompt_is_read_as_one(model):
 
 
 def test_no_unknown_word_unless_allowed(model):
-    bias = torch.zeros(len(model.vocab))
-    bias[UNK] = 50.0
-    model.output.bias, before = torch.nn.Parameter(bias), model.output.bias
+    model.output.biases = Table(len(model.vocab), None, init_range=0.0)
+    model.output.biases.set_row(UNK, 50.0)
     try:
         assert "<unk>" not in generate(model, words=50)
         assert generate(model, words=5, allow_unknown=True) == "<unk> <unk> <unk> <unk> <unk>"
     finally:
-        model.output.bias = before
+        model.output.biases = None
 
 
 def test_each_sentence_has_its_line(model):

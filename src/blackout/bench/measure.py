@@ -14,15 +14,20 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
-from blackout.bench.products import BlockProducts, EvaluationProducts, flops_per_word, seconds
+from blackout import losses
+from blackout.bench.products import BlockProducts, EvaluationProducts, seconds
 from blackout.bench.words import draw_words, zipf_counts
 from blackout.config import Config
 from blackout.models import build_model
 from blackout.models.language_model import LanguageModel
 from blackout.optim import RMSProp
+from blackout.text.streams import Block
 from blackout.train.setup import build_optimizer
+from blackout.train.step import BlockShape, make_step
+from blackout.work import scoring_flops, training_flops
 
 _DISTINCT_BLOCKS = 16
 
@@ -57,19 +62,21 @@ class TrainingBench:
         self.model: LanguageModel = build_model(config, counts, impl=impl).train()
         self.optimizer: RMSProp = build_optimizer(config, self.model, counts)
         self.optimizer.impl = impl
-        self.state = self.model.initial_state(run.batch)
+        self.step = make_step(self.model, self.optimizer, BlockShape(run.bptt, run.batch))
         words = draw_words(counts, (_DISTINCT_BLOCKS, run.bptt + 1, run.batch), run.seed)
-        self.blocks = torch.from_numpy(words)
+        all_of_them = np.ones((run.bptt, run.batch), bool)
+        self.blocks = [
+            Block(some[:-1], some[1:], all_of_them, run.batch * run.bptt) for some in words
+        ]
+        if self.model.output.reads_text:
+            self.model.output.read_text(words[:, :-1].reshape(-1), words[:, 1:].reshape(-1))
         self.done = 0
 
     def train_block(self) -> None:
-        words = self.blocks[self.done % _DISTINCT_BLOCKS]
+        self.step.train(self.blocks[self.done % _DISTINCT_BLOCKS])
         self.done += 1
-        hidden, self.state = self.model(words[:-1], self.state)
-        _, loss = self.model.output(hidden, words[1:])
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
+        if self.done % self.step.interval == 0:
+            self.step.results()
 
     def measure(self, duration: float) -> Speed:
         """Rounds of some blocks and as many passes over the bare products."""
@@ -80,7 +87,7 @@ class TrainingBench:
         speed = _measure(
             self.train_block,
             self.config.run.batch * self.config.run.bptt,
-            flops_per_word(self.config, self.vocab_size),
+            training_flops(self.config, self.vocab_size),
             products.run,
             products.flops,
             duration,
@@ -106,13 +113,13 @@ class EvaluationBench:
     def score(self) -> None:
         with torch.no_grad():
             state = self.model.initial_state(self.block.shape[1])
-            hidden, _ = self.model(self.block[:-1], state)
-            self.model.output.target_log_prob(hidden, self.block[1:])
+            read = self.model.read(self.block[:-1], state)
+            self.model.output.target_log_prob(read.hidden, self.block[1:], read.history)
 
     def measure(self, duration: float) -> Speed:
-        hidden = self.config.model.hidden
-        products = EvaluationProducts(hidden, self.vocab_size)
-        flops = 2 * hidden * (self.vocab_size + hidden)
+        rows = losses.find(self.config.loss.loss).scored_rows(self.config.loss, self.vocab_size)
+        products = EvaluationProducts(self.config.model.hidden, round(rows))
+        flops = scoring_flops(self.config, self.vocab_size)
         repeats = max(1, self.words * flops // products.flops)
 
         def bare() -> None:

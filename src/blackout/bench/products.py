@@ -1,4 +1,4 @@
-"""The matrix products that a block of training cannot do without, and how fast they run alone."""
+"""The matrix products that a block of training cannot do without, to run them alone."""
 
 from __future__ import annotations
 
@@ -7,26 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from blackout import losses
 from blackout.config import Config
-
-_GATES = {"sigmoid": 1, "tanh": 1, "relu": 1, "gru": 3, "lstm": 4}
-
-
-def flops_per_word(config: Config, vocab_size: int) -> int:
-    """Operations in the matrix products for one trained word, forward and backward.
-
-    6h² for each square matrix of the recurrence (the first layer of a simple cell has one, its
-    input matrix being the word table) and 6Kh for the output layer, V instead of K when exact.
-
-    >>> flops_per_word(Config.from_dict({"model": {"hidden": 256}}), 64000)
-    1161216
-    """
-    model, loss = config.model, config.loss
-    simple = _GATES[model.cell] == 1
-    matrices = _GATES[model.cell] * (2 * model.layers - (1 if simple else 0))
-    size = model.projection or model.hidden
-    words = vocab_size if loss.loss == "full" else loss.samples
-    return 6 * (matrices * model.hidden**2 + model.projection * model.hidden + words * size)
 
 
 class BlockProducts:
@@ -39,11 +21,11 @@ class BlockProducts:
     def __init__(self, config: Config, vocab_size: int) -> None:
         steps, batch = config.run.bptt, config.run.batch
         h, loss = config.model.hidden, config.loss
-        if loss.loss == "full":
-            groups, words, columns = 1, steps * batch, vocab_size
-        else:
-            groups = {"step": steps, "block": 1, "word": steps * batch}[loss.sharing]
-            words, columns = steps * batch // groups, loss.samples
+        kind = losses.find(loss.loss)
+        columns = round(kind.trained_rows(loss, vocab_size))
+        sharing = loss.sharing if "sharing" in kind.options else "block"
+        groups = {"step": steps, "block": 1, "word": steps * batch}[sharing]
+        words = steps * batch // groups
         self.states = torch.rand(steps, batch, h)
         self.matrix, self.d_matrix = torch.rand(h, h), torch.empty(h, h)
         self.new_states = torch.empty(steps, batch, h)
@@ -73,8 +55,8 @@ class BlockProducts:
 class EvaluationProducts:
     """The float32 product of exact evaluation: hidden states by a tile of the word table."""
 
-    def __init__(self, hidden: int, vocab_size: int, words: int = 1024, tile: int = 2048) -> None:
-        tile = min(tile, vocab_size)
+    def __init__(self, hidden: int, rows: int, words: int = 1024, tile: int = 2048) -> None:
+        tile = min(tile, rows)
         self.states, self.rows = torch.rand(words, hidden), torch.rand(tile, hidden)
         self.logits = torch.empty(words, tile)
         self.flops = 2 * words * tile * hidden

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from blackout import losses
 from blackout.cli.bench_train import show
 from blackout.cli.common import Output, parse
 from blackout.config import Cell, Config, check_whole
+from blackout.losses import LossName
 from blackout.memory import free_memory, require, scoring_need
 
 
@@ -22,6 +24,8 @@ class BenchEvalOptions:
     """h, units."""
     cell: Cell = "sigmoid"
     """The recurrent unit."""
+    loss: LossName = losses.DEFAULT
+    """The output layer; those of sampled losses all score alike."""
     words: int = 8192
     """Words scored together."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -44,6 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     config = Config.from_dict(
         {
             "model": {"hidden": options.hidden, "cell": options.cell, "storage": options.storage},
+            "loss": {"loss": options.loss},
             "run": {"precision": options.precision},
         },
         "bench eval",

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from blackout import losses
 from blackout.cli.common import Output, parse
-from blackout.config import Cell, Config, Loss, check_whole
+from blackout.config import Cell, Config, check_whole
+from blackout.losses import LossName
 from blackout.memory import free_memory, require, training_need
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ class BenchTrainOptions:
     """B, streams."""
     bptt: int = 20
     """T, time steps of a block."""
-    loss: Loss = "blackout"
-    """blackout, nce, sampled or full."""
+    loss: LossName = losses.DEFAULT
+    """The output layer and its training loss."""
     cell: Cell = "sigmoid"
     """The recurrent unit."""
     sharing: Literal["step", "block", "word"] = "step"
@@ -44,7 +46,7 @@ class BenchTrainOptions:
     """Number format of the word tables."""
     second_moment: Literal["full", "row"] = "full"
     """A second moment for each weight of a table, or one a row."""
-    decay: Literal["exact", "paper", "none", "dense"] = "exact"
+    decay: Literal["exact", "paper", "none"] = "exact"
     """How second moments of untouched rows age."""
     impl: Literal["auto", "native", "reference"] = "auto"
     """Native code, or plain PyTorch."""

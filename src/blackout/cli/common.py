@@ -11,10 +11,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import tyro
 
+from blackout import losses
 from blackout.cli.streams import say_out
 from blackout.config import Config
 from blackout.files.atomic import replacing_text
 from blackout.files.plain_json import to_json
+from blackout.losses import LossName
 from blackout.shown import visible
 
 if TYPE_CHECKING:
@@ -81,6 +83,27 @@ def open_for_writing(path: Path | None) -> Iterator[IO[str] | None]:
         yield file
 
 
+_CONSTRUCTORS = tyro.constructors.ConstructorRegistry()
+
+
+@_CONSTRUCTORS.primitive_rule
+def _loss_name(
+    info: tyro.constructors.PrimitiveTypeInfo,
+) -> tyro.constructors.PrimitiveConstructorSpec[str] | None:
+    """A loss is one of those that are registered."""
+    if info.type is not LossName:
+        return None
+    names = tuple(losses.names())
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="{" + ",".join(names) + "}",
+        instance_from_str=lambda given: LossName(given[0]),
+        is_instance=lambda value: isinstance(value, str),
+        str_from_instance=lambda value: [value],
+        choices=names,
+    )
+
+
 def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None = None) -> T:
     """The options of a verb; wrong usage ends the program with status 2."""
     options: Any = tyro.cli(
@@ -89,5 +112,6 @@ def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None =
         args=list(arguments),
         default=default,
         config=(tyro.conf.OmitArgPrefixes,),
+        registry=_CONSTRUCTORS,
     )
     return cast(T, options)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blackout.cli.common import Output, parse
-from blackout.config import Config, Loss
+from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.lock import LOCK
+from blackout.losses import LossName
 from blackout.run_folder import RunFolder
 from blackout.text.bundled import bundled_text
 from blackout.text.prepared import Prepared, prepare
@@ -29,7 +30,7 @@ SETTINGS = Config.from_dict(
     }
 )
 NGRAM = "5-gram.arpa"
-CONTESTANTS: dict[str, Loss] = {"BlackOut": "blackout", "exact softmax": "full"}
+CONTESTANTS = {"BlackOut": LossName("blackout"), "exact softmax": LossName("full")}
 
 
 @dataclass

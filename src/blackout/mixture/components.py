@@ -183,25 +183,27 @@ class NetworkComponent:
         for _, logs in log_probabilities(self.model, shard, self._score_unknown):
             yield logs
 
-    def _score_unknown(self, hidden: Tensor, targets: Tensor) -> Tensor:
+    def _score_unknown(self, hidden: Tensor, targets: Tensor, history: Tensor | None) -> Tensor:
         result = torch.full(targets.shape, -math.inf, dtype=torch.float64, device=targets.device)
         rows = torch.isin(targets, self._unknown_words[0]).nonzero()[:, 0]
         for some in rows.split(max(1, _LOGITS // len(self.vocab))):
-            result[some] = self.log_unknown(hidden[some])
+            result[some] = self.log_unknown(
+                hidden[some], None if history is None else history[some]
+            )
         return result
 
-    def log_unknown(self, hidden: Tensor) -> Tensor:
+    def log_unknown(self, hidden: Tensor, history: Tensor | None = None) -> Tensor:
         """log of what the network gives the reference's ``<unk>``, after hidden states (n, h).
 
         Its share of the network's own ``<unk>``, and all of each word the reference lacks.
         """
         words, log_shares = self._unknown_words
-        logs = self.model.output.log_prob(hidden)[:, words].double()
+        logs = self.model.output.log_prob(hidden, history)[:, words].double()
         return torch.logsumexp(logs + log_shares, 1)
 
     @cached_property
     def _unknown_words(self) -> tuple[Tensor, Tensor]:
-        device = self.model.embedding.weight.device
+        device = self.model.device
         words = torch.tensor([UNK, *self._extra], device=device)
         log_shares = torch.zeros(len(words), dtype=torch.float64, device=device)
         log_shares[0] = self._log_share[UNK]

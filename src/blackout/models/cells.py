@@ -3,6 +3,8 @@
 Each layer takes inputs (T, B, n), a state and ``keep`` (T, B, 1) or None: where ``keep`` is 0 the
 state before that step is not used and no gradient flows past it. It gives outputs (T, B, h) and
 the state after the block. A state is a tensor (S, B, h), S = 2 for the LSTM, else 1.
+
+``precision`` is the number format of the matrix products; all else is computed in float32.
 """
 
 from __future__ import annotations
@@ -11,9 +13,35 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from blackout.config import Cell
-from blackout.ops.dispatch import operations
+from blackout.ops.autograd import recurrence
+from blackout.ops.dispatch import engine_for
+
+Precision = Literal["fp32", "bf16"]
+
+
+def product_dtype(precision: Precision, weight: Tensor) -> torch.dtype:
+    """The type that products with ``weight`` are computed in."""
+    return torch.bfloat16 if precision == "bf16" else weight.dtype
+
+
+class Linear(nn.Linear):
+    """W x without a bias, the product in ``precision``."""
+
+    def __init__(self, in_features: int, out_features: int, precision: Precision) -> None:
+        super().__init__(in_features, out_features, bias=False)
+        self.precision = precision
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return product(inputs, self.weight, self.precision)
+
+
+def product(inputs: Tensor, weight: Tensor, precision: Precision) -> Tensor:
+    """W x in ``precision``, given back in the type of x."""
+    dtype = product_dtype(precision, weight)
+    return linear(inputs.to(dtype), weight.to(dtype)).to(inputs.dtype)
 
 
 class SimpleLayer(nn.Module):
@@ -31,14 +59,14 @@ class SimpleLayer(nn.Module):
         in_features: int,
         hidden: int,
         bias: bool,
-        precision: Literal["fp32", "bf16"] = "fp32",
+        precision: Precision = "fp32",
         impl: str = "auto",
     ) -> None:
         super().__init__()
         self.cell = cell
-        self.precision = precision
+        self.precision: Precision = precision
         self.impl = impl
-        self.input = nn.Linear(in_features, hidden, bias=False) if in_features else None
+        self.input = Linear(in_features, hidden, precision) if in_features else None
         self.recurrent = nn.Parameter(torch.empty(hidden, hidden))
         self.bias = nn.Parameter(torch.empty(hidden)) if bias else None
 
@@ -55,18 +83,30 @@ class SimpleLayer(nn.Module):
             inputs = self.input(inputs)
         if self.bias is not None:
             inputs = inputs + self.bias
-        dtype = torch.bfloat16 if self.precision == "bf16" else self.recurrent.dtype
-        ops = operations(self.impl, inputs.device, inputs.dtype, dtype)
-        outputs = ops.recurrence(inputs, state[0], self.recurrent, keep, self.cell, dtype)
-        return outputs, outputs[-1:]
+        dtype = product_dtype(self.precision, self.recurrent)
+        engine = engine_for(self.impl, inputs.device, inputs.dtype, dtype)
+        return recurrence(self.cell, inputs, state, self.recurrent, None, keep, dtype, engine)
 
 
 class GatedLayer(nn.Module):
-    """An LSTM or GRU layer: PyTorch's, which is fused; step by step where states are forgotten."""
+    """An LSTM or GRU layer: PyTorch's, which is fused; step by step where states are forgotten.
 
-    def __init__(self, cell: Cell, in_features: int, hidden: int, bias: bool) -> None:
+    PyTorch's has products in the type of its weights only; in bf16 the recurrence is the engine's.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        in_features: int,
+        hidden: int,
+        bias: bool,
+        precision: Precision = "fp32",
+        impl: str = "auto",
+    ) -> None:
         super().__init__()
         self.cell = cell
+        self.precision: Precision = precision
+        self.impl = impl
         self.state_parts = 2 if cell == "lstm" else 1
         kind = nn.LSTM if cell == "lstm" else nn.GRU
         self.rnn: nn.RNNBase = kind(in_features, hidden, bias=bias)
@@ -82,6 +122,8 @@ class GatedLayer(nn.Module):
                 self.rnn.get_parameter("bias_ih_l0")[hidden : 2 * hidden] = 1.0
 
     def forward(self, inputs: Tensor, state: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.precision == "bf16":
+            return self._products_in_bf16(inputs, state, keep)
         if keep is not None:
             return self._segments(inputs, state, keep)
         packed = (state[:1], state[1:]) if self.cell == "lstm" else state
@@ -97,3 +139,17 @@ class GatedLayer(nn.Module):
             part, state = self(inputs[start:end], (state * keep[start]).contiguous(), None)
             outputs.append(part)
         return torch.cat(outputs), state
+
+    def _products_in_bf16(
+        self, inputs: Tensor, state: Tensor, keep: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The products with the inputs are one for all steps; the engine does the others."""
+        of = self.rnn.get_parameter
+        given = product(inputs, of("weight_ih_l0"), "bf16")
+        bias = None
+        if self.rnn.bias:
+            given = given + of("bias_ih_l0")
+            bias = of("bias_hh_l0")
+        engine = engine_for(self.impl, inputs.device, inputs.dtype)
+        recurrent = of("weight_hh_l0")
+        return recurrence(self.cell, given, state, recurrent, bias, keep, torch.bfloat16, engine)

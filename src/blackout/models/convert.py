@@ -29,8 +29,10 @@ import numpy.typing as npt
 
 from blackout.config import Config
 from blackout.errors import UserError
+from blackout.models.cells import SimpleLayer
 from blackout.models.language_model import LanguageModel
 from blackout.models.saved import new_model, save_weights
+from blackout.output import FlatSoftmax
 from blackout.run_folder import RunFolder
 from blackout.text.corpus import count_words
 from blackout.text.source import Progress
@@ -217,16 +219,16 @@ def _read_weights(
     lines: _Lines, model: LanguageModel, ours: npt.NDArray[np.int64], hidden: int
 ) -> None:
     """Fills the model's tables, row by row; reads the second moments and lets them go."""
-    tables = {
-        "Win:": model.embedding.weight,
-        "Wout:": model.output.weight,
-        "Wr:": model.layers[0].recurrent,
-    }
+    output, layer = model.output, model.layers[0]
+    assert isinstance(output, FlatSoftmax)
+    assert isinstance(layer, SimpleLayer)
     rows = {"Win:": len(ours), "Wout:": len(ours), "Wr:": hidden}
-    for name, table in tables.items():
-        view = table.detach().numpy()  # type: ignore[union-attr, operator]
-        for i, row in enumerate(_rows(lines, name, rows[name], hidden)):
-            view[i if name == "Wr:" else ours[i]] = row
+    for name, table in (("Win:", model.embedding), ("Wout:", output.table)):
+        for place, row in zip(ours, _rows(lines, name, rows[name], hidden), strict=True):
+            table.set_row(int(place), row)
+    matrix = layer.recurrent.detach().numpy()
+    for i, row in enumerate(_rows(lines, "Wr:", hidden, hidden)):
+        matrix[i] = row
     for name, count in rows.items():
         for row in _rows(lines, f"RmsProps-{name}", count, hidden):
             if row.min() < 0:

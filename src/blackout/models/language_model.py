@@ -13,20 +13,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from blackout.config import Config, LossConfig, ModelConfig
-from blackout.models.cells import GatedLayer, SimpleLayer
-from blackout.models.embedding import Embedding
-from blackout.ops.tables import STORAGE
-from blackout.output import NCE, BlackOut, Full, OutputLayer, Sampled
-from blackout.output.sampled_layer import SampledOutputLayer
+from blackout import losses
+from blackout.config import Config, ModelConfig
+from blackout.models.cells import GatedLayer, Linear, Precision, SimpleLayer
+from blackout.models.state import State, histories
+from blackout.output import LayerSpec, OutputLayer
+from blackout.tables import STORAGE, Table
 from blackout.text.vocab import EOS, Vocab
+
+
+class Reading(NamedTuple):
+    """What a model makes of words: all that its output layer looks at, and the state after."""
+
+    hidden: Tensor  # (..., h)
+    history: Tensor | None  # (..., n), the words before each target, the latest first
+    state: State
 
 
 class LanguageModel(nn.Module):
@@ -46,13 +54,14 @@ class LanguageModel(nn.Module):
         vocab_size: int,
         config: ModelConfig,
         output: OutputLayer,
-        precision: Literal["fp32", "bf16"] = "fp32",
+        precision: Precision = "fp32",
         impl: str = "auto",
     ) -> None:
         super().__init__()
         self.config = config
+        self.impl = impl
         hidden, simple = config.hidden, config.cell in ("sigmoid", "tanh", "relu")
-        self.embedding = Embedding(
+        self.embedding = Table(
             vocab_size,
             hidden,
             init_range=config.init_range,
@@ -62,11 +71,11 @@ class LanguageModel(nn.Module):
         self.layers = nn.ModuleList(
             SimpleLayer(config.cell, hidden if i else 0, hidden, config.bias, precision, impl)
             if simple
-            else GatedLayer(config.cell, hidden, hidden, config.bias)
+            else GatedLayer(config.cell, hidden, hidden, config.bias, precision, impl)
             for i in range(config.layers)
         )
         self.projection = (
-            nn.Linear(hidden, config.projection, bias=False) if config.projection else None
+            Linear(hidden, config.projection, precision) if config.projection else None
         )
         self.dropout = nn.Dropout(config.dropout)
         self.output = output
@@ -84,30 +93,61 @@ class LanguageModel(nn.Module):
         if self.projection is not None:
             nn.init.uniform_(self.projection.weight, -init_range, init_range)
 
-    def initial_state(self, batch: int) -> Tensor:
-        """The state before any word: zeros (layers, S, B, h)."""
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return self.embedding.weight.device
+
+    def initial_state(self, batch: int) -> State:
+        """The state before any word: zeros, and nothing but sentence ends behind."""
         parts = int(self.layers[0].state_parts)  # type: ignore[arg-type]
         weight = self.embedding.weight
         shape = (self.config.layers, parts, batch, self.config.hidden)
-        return weight.new_zeros(shape, dtype=torch.promote_types(weight.dtype, torch.float32))
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        behind = max(self.output.history_words - 1, 0)
+        words = torch.full((behind, batch), EOS, device=weight.device)
+        return State(weight.new_zeros(shape, dtype=dtype), words)
 
-    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Hidden states (T, B, h) of a block of words (T, B), and the state after it.
 
         The state given is taken as a constant: gradients stop at the block's start.
         """
         keep = None
         if self.config.context == "sentence":
-            keep = (inputs != EOS).to(state.dtype)[..., None]
+            keep = (inputs != EOS).to(state.layers.dtype)[..., None]
         values = self.dropout(self.embedding(inputs))
         after = []
-        for layer, before in zip(self.layers, state.detach(), strict=True):
+        for layer, before in zip(self.layers, state.layers.detach(), strict=True):
             values, last = layer(values, before, keep)
             values = self.dropout(values)
             after.append(last)
         if self.projection is not None:
             values = self.projection(values)
-        return values, torch.stack(after).detach()
+        behind = len(state.words)
+        words = torch.cat([state.words, inputs])[-behind:] if behind else state.words
+        return values, State(torch.stack(after).detach(), words)
+
+    def read(self, inputs: Tensor, state: State) -> Reading:
+        """All that the output layer looks at after each word of a block (T, B)."""
+        hidden, after = self(inputs, state)
+        return Reading(hidden, self.history(inputs, state), after)
+
+    def read_word(self, words: Tensor, state: State) -> Reading:
+        """One step of B streams: words (B,) and the state before in, what follows out.
+
+        The step of generation and of servers: ``model.output.log_prob(hidden, history)`` of what it
+        gives are the log-probabilities of the next words.
+        """
+        hidden, history, after = self.read(words[None], state)
+        return Reading(hidden[0], None if history is None else history[0], after)
+
+    def history(self, inputs: Tensor, state: State) -> Tensor | None:
+        """The words before each target (T, B, n) as far as the output layer looks back."""
+        length = self.output.history_words
+        if not length:
+            return None
+        return histories(inputs, state.words, length, self.config.context == "sentence")
 
 
 def build_model(
@@ -120,8 +160,6 @@ def build_model(
     word_counts = torch.as_tensor(np.asarray(counts, dtype=np.float64))
     torch.manual_seed(config.run.seed)
     output = build_output(config, word_counts, always_sample, impl)
-    if isinstance(output, SampledOutputLayer):
-        output.keep_bf16_row_gradients()  # our optimiser takes them
     return LanguageModel(len(word_counts), config.model, output, config.run.precision, impl)
 
 
@@ -129,37 +167,21 @@ def build_output(
     config: Config, counts: Tensor, always_sample: tuple[int, ...], impl: str
 ) -> OutputLayer:
     """The output layer that ``config.loss`` names."""
-    loss, size = config.loss, config.model.projection or config.model.hidden
-    common = {
-        "bias": config.model.bias,
-        "init_range": config.model.init_range,
-        "precision": config.run.precision,
-        "storage": config.model.storage,
-        "impl": impl,
-    }
-    if loss.loss == "full":
-        return Full(size, len(counts), **common)  # type: ignore[arg-type]
-    kinds = {"blackout": BlackOut, "nce": NCE, "sampled": Sampled}
-    sampling = {
-        "counts": counts.clamp(min=1),  # a vocabulary without unknown words counts <unk> 0 times
-        "alpha": loss.alpha,
-        "proposal": loss.proposal,
-        "sharing": loss.sharing,
-        "always_sample": always_sample,
-        "seed": config.run.seed,
-    }
-    return kinds[loss.loss](
-        size, len(counts), loss.samples, **sampling, **_own_options(loss), **common
+    loss = losses.find(config.loss.loss)
+    settings = {name: getattr(config.loss, name) for name in loss.options}
+    if "always_sample" in settings:
+        settings["always_sample"] = always_sample  # numbers for words
+    spec = LayerSpec(
+        config.model.projection or config.model.hidden,
+        counts,
+        config.run.seed,
+        settings,
+        {
+            "bias": config.model.bias,
+            "init_range": config.model.init_range,
+            "precision": config.run.precision,
+            "storage": config.model.storage,
+            "impl": impl,
+        },
     )
-
-
-def _own_options(loss: LossConfig) -> dict[str, object]:
-    if loss.loss == "nce":
-        return {"log_z": loss.log_z}
-    own: dict[str, object] = {
-        "target_weight": loss.target_weight,
-        "collisions": loss.collisions,
-    }
-    if loss.loss == "blackout":
-        own |= {"negatives": loss.negatives, "discriminative": loss.discriminative}
-    return own
+    return loss.layer().from_spec(spec)

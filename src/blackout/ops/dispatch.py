@@ -1,41 +1,38 @@
-"""Chooses the version of an operation: ``"reference"`` plain PyTorch, ``"native"`` compiled code.
+"""Chooses the engine: ``"reference"`` is plain PyTorch, ``"native"`` compiled code.
 
-Callers ask for an ``impl`` and get a module with the functions of :mod:`blackout.ops.reference`;
-every version has the same names and signatures. ``"auto"`` is the native version where it exists:
-on the CPU for float32 and bfloat16 numbers.
+Callers ask for an ``impl`` and get an :class:`~blackout.ops.engine.Engine`. ``"auto"`` is the
+native one where it computes: on the CPU for float32 and bfloat16 numbers.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Literal
 
 import torch
 
 from blackout.errors import UserError
 from blackout.ops import cpu, reference
+from blackout.ops.engine import Engine
 
 Impl = Literal["auto", "native", "reference"]
+ENGINES: dict[str, Engine] = {"native": cpu, "reference": reference}
 _NATIVE_TYPES = (torch.float32, torch.bfloat16)
 
 
-def operations(impl: str, device: torch.device, *dtypes: torch.dtype) -> ModuleType:
-    """The module that computes for tensors on ``device`` with these types.
+def engine_for(impl: str, device: torch.device, *dtypes: torch.dtype) -> Engine:
+    """The engine that computes for tensors on ``device`` with these types.
 
-    >>> operations("auto", torch.device("cpu"), torch.float32).__name__
-    'blackout.ops.cpu'
-    >>> operations("auto", torch.device("cpu"), torch.float64).__name__
-    'blackout.ops.reference'
+    >>> engine_for("auto", torch.device("cpu"), torch.float32).name
+    'native'
+    >>> engine_for("auto", torch.device("cpu"), torch.float64).name
+    'reference'
     """
     if impl not in ("auto", "native", "reference"):
         raise UserError(f'impl is {impl!r}, must be "auto", "native" or "reference"')
-    if impl == "reference":
-        return reference
-    if device.type == "cpu" and all(dtype in _NATIVE_TYPES for dtype in dtypes):
-        return cpu
-    if impl == "native":
+    computes = device.type == "cpu" and all(dtype in _NATIVE_TYPES for dtype in dtypes)
+    if impl == "native" and not computes:
         types = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         raise UserError(
             f'impl "native" computes float32 and bfloat16 on the CPU, not {types} on {device.type}'
         )
-    return reference
+    return ENGINES["native" if computes and impl != "reference" else "reference"]

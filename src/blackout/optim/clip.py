@@ -10,20 +10,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import sys
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from blackout.ops.dispatch import operations
+from blackout.ops.dispatch import engine_for
+from blackout.ops.engine import Scalar
 
 
 def sum_rows(gradient: Tensor, impl: str = "auto") -> Tensor:
     """A row-sparse gradient with each row once, ascending; a dense gradient as it is."""
     if not gradient.is_sparse or gradient.is_coalesced():
         return gradient
-    ops = operations(impl, gradient.device, gradient.dtype)
-    rows, values = ops.sum_duplicates(gradient._indices()[0], gradient._values())
+    engine = engine_for(impl, gradient.device, gradient.dtype)
+    rows, values = engine.sum_duplicates(gradient._indices()[0], gradient._values())
     return torch.sparse_coo_tensor(
         rows[None], values, gradient.shape, check_invariants=False, is_coalesced=True
     )
@@ -44,9 +47,19 @@ def global_norm(gradients: Iterable[Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack([n.to(norms[0].device) for n in norms]))
 
 
-def clip_factor(norm: Tensor, max_norm: float) -> Tensor:
+def norm_of_squares(squares: Sequence[Scalar]) -> Scalar:
+    """The 2-norm whose square is the sum of these; a tensor where one of them is."""
+    device = next((s.device for s in squares if isinstance(s, Tensor)), None)
+    if device is None:
+        return math.sqrt(sum(squares))
+    return torch.stack([torch.as_tensor(s).to(device, torch.float64) for s in squares]).sum().sqrt()
+
+
+def clip_factor(norm: Scalar, max_norm: float) -> Scalar:
     """What to multiply gradients of that global norm with, at most 1."""
-    return (max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
+    if isinstance(norm, Tensor):
+        return (max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
+    return min(1.0, max_norm / max(norm, sys.float_info.min))
 
 
 def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
@@ -56,7 +69,7 @@ def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> Tens
     """
     touched = [(p, sum_rows(p.grad)) for p in parameters if p.grad is not None]
     norm = global_norm([gradient for _, gradient in touched])
-    factor = clip_factor(norm, max_norm)
+    factor = torch.as_tensor(clip_factor(norm, max_norm))
     for p, gradient in touched:
         stored_values(gradient).mul_(factor.to(gradient.dtype))
         p.grad = gradient

@@ -9,8 +9,7 @@ A step touches few rows of a huge table; the second moments v of the others shou
   result equals the dense optimiser's up to rounding, at 4 bytes a row;
 - ``"paper"``: by beta^(1/p), p the row's expected share of steps that touch it (eqs. 18-19),
   given as ``update_rate`` (V,) in the parameter group;
-- ``"none"``: a row ages by beta when touched;
-- ``"dense"``: every row ages every step: slow, the oracle for tests.
+- ``"none"``: a row ages by beta when touched.
 
 ``second_moment="row"`` keeps one number for each row of a table, the mean of g² over the row,
 instead of a second table. A bfloat16 table is rounded at random after each update, so that steps
@@ -24,29 +23,30 @@ smaller than its resolution count in the mean; the random bits follow ``seed`` a
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import ModuleType
 from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
 from blackout.errors import UserError
-from blackout.ops.dispatch import operations
-from blackout.ops.reference import rounding_key
-from blackout.ops.tables import zero_table
+from blackout.ops.dispatch import engine_for
+from blackout.ops.engine import Engine, RmsProp, Rounding, Scalar
+from blackout.optim.clip import clip_factor, norm_of_squares
+from blackout.tables import zero_table
 
-Decay = Literal["exact", "paper", "none", "dense"]
+Decay = Literal["exact", "paper", "none"]
 
 
 class RMSProp(torch.optim.Optimizer):
     """RMSProp whose cost follows the rows touched, not the size of the table.
 
     ``clip``: the largest global norm over all parameters of all groups; 0 for no limit.
-    ``last_norm`` is that norm, before clipping, of the latest step.
+    ``last_norm`` is that norm, before clipping, of the latest step; on a GPU a tensor, which
+    nobody waits for unless it is read.
     """
+
+    last_norm: Scalar
 
     def __init__(
         self,
@@ -55,15 +55,14 @@ class RMSProp(torch.optim.Optimizer):
         *,
         beta: float = 0.999,
         damping: float = 1e-12,
-        damping_inside: bool = True,
         decay: Decay = "exact",
         second_moment: Literal["full", "row"] = "full",
         clip: float = 0.0,
         seed: int = 0,
         impl: str = "auto",
     ) -> None:
-        if decay not in ("exact", "paper", "none", "dense"):
-            raise UserError(f'decay is {decay!r}, must be "exact", "paper", "none" or "dense"')
+        if decay not in ("exact", "paper", "none"):
+            raise UserError(f'decay is {decay!r}, must be "exact", "paper" or "none"')
         if second_moment not in ("full", "row"):
             raise UserError(f'second_moment is {second_moment!r}, must be "full" or "row"')
         if not lr > 0 or not 0 <= beta < 1 or not damping >= 0 or not clip >= 0:
@@ -75,7 +74,6 @@ class RMSProp(torch.optim.Optimizer):
             "lr": lr,
             "beta": beta,
             "damping": damping,
-            "damping_inside": damping_inside,
             "decay": decay,
             "update_rate": None,
             "second_moment": second_moment,
@@ -102,34 +100,38 @@ class RMSProp(torch.optim.Optimizer):
             for number, (group, p) in enumerate(self._parameters())
             if p.grad is not None
         ]
-        factor = 1.0
+        factor: Scalar = 1.0
         if self.clip:
-            squares = [ops.squared_norm(gradient) for *_, ops, gradient in touched]
-            self.last_norm = math.sqrt(sum(squares))
-            factor = min(1.0, self.clip / max(self.last_norm, sys.float_info.min))
-        for number, group, p, ops, gradient in touched:
+            squares = [engine.squared_norm(gradient) for *_, engine, gradient in touched]
+            self.last_norm = norm_of_squares(squares)
+            factor = clip_factor(self.last_norm, self.clip)
+        for number, group, p, engine, gradient in touched:
             state = self.init_state(p, p.grad.is_sparse)  # type: ignore[union-attr]
             state["step"] += 1
-            key = 0
-            if p.dtype == torch.bfloat16:
-                key = rounding_key(self.seed, number, int(state["step"]))
-            update = ops.rmsprop_dense if isinstance(gradient, Tensor) else ops.rmsprop_rows
-            aging = self._aging(ops, gradient, group, state)
-            update(p, state["moment"], gradient, factor, aging, *_settings(group), key)
+            update = RmsProp(
+                factor,
+                group["lr"],
+                group["beta"],
+                group["damping"],
+                Rounding(self.seed, number, state["step"]),
+            )
+            change = engine.rmsprop_dense if isinstance(gradient, Tensor) else engine.rmsprop_rows
+            aging = self._aging(engine, gradient, group, state)
+            change(p, state["moment"], gradient, aging, update)
         return loss
 
     def _parameters(self) -> Iterator[tuple[dict[str, Any], nn.Parameter]]:
         return ((group, p) for group in self.param_groups for p in group["params"])
 
-    def _gradient(self, p: nn.Parameter) -> tuple[ModuleType, Any]:
+    def _gradient(self, p: nn.Parameter) -> tuple[Engine, Any]:
         """Who computes for this parameter, and its gradient: dense, or its touched rows."""
         gradient = p.grad
         assert gradient is not None
         impl = self.impl if p.is_contiguous() else "reference"
-        ops = operations(impl, p.device, p.dtype, gradient.dtype)
+        engine = engine_for(impl, p.device, p.dtype, gradient.dtype)
         if not gradient.is_sparse:
-            return ops, gradient
-        return ops, ops.collect_rows(gradient._indices()[0], gradient._values(), len(p))
+            return engine, gradient
+        return engine, engine.collect_rows(gradient._indices()[0], gradient._values(), len(p))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Like every optimiser's, but each tensor keeps the type it was saved with.
@@ -165,29 +167,26 @@ class RMSProp(torch.optim.Optimizer):
         return state
 
     def _aging(
-        self, ops: ModuleType, gradient: Any, group: dict[str, Any], state: Any
+        self, engine: Engine, gradient: Any, group: dict[str, Any], state: Any
     ) -> Tensor | float:
         """The factor of the old second moment: a number, or one for each touched row.
 
         Marks the rows as touched by this step.
         """
         beta: float = group["beta"]
-        step, touched = int(state["step"]), state.get("touched")
+        step, touched = state["step"], state.get("touched")
         if touched is None:
             return beta
         if isinstance(gradient, Tensor):  # a table that had sparse gradients before
-            waited = step - touched
-            touched.fill_(step)
+            waited = step.to(touched.device, touched.dtype) - touched
+            touched.copy_(step)
             return _column(beta ** waited.double(), state["moment"])
         rows = gradient.rows
         if group["decay"] == "exact":
-            return _column(ops.exact_aging(touched, rows, step, beta), state["moment"])
-        touched[rows] = step
+            return _column(engine.exact_aging(touched, rows, step, beta), state["moment"])
+        touched[rows] = step.to(touched.device, touched.dtype)
         if group["decay"] == "none":
             return beta
-        if group["decay"] == "dense":
-            state["moment"] *= beta
-            return 1.0
         rate = group["update_rate"]
         if rate is None:
             raise UserError('decay "paper" needs "update_rate" in the parameter group of a table')
@@ -197,7 +196,3 @@ class RMSProp(torch.optim.Optimizer):
 def _column(row_factors: Tensor, moment: Tensor) -> Tensor:
     """One factor for each row, shaped to multiply rows of ``moment``."""
     return row_factors.to(moment.dtype).view(-1, *[1] * (moment.ndim - 1))
-
-
-def _settings(group: dict[str, Any]) -> tuple[float, float, float, bool]:
-    return group["lr"], group["beta"], group["damping"], group["damping_inside"]

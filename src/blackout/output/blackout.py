@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch  # noqa: F401  (the example above)
 
-from blackout.output.layer import require_one_of
+from blackout.output.contract import require_one_of
 from blackout.output.sampled import Sampled
 
 
@@ -22,7 +22,7 @@ class BlackOut(Sampled):
     """J = log p_i + sum_j log(1 - p_j), p the softmax of u - log Q over target and samples.
 
     The sampled softmax with a second term. ``negatives="nce"`` compares each negative with the
-    samples alone (paper 2.2); ``discriminative=False`` keeps the first term only.
+    samples alone (paper 2.2).
     """
 
     def __init__(
@@ -32,16 +32,9 @@ class BlackOut(Sampled):
         samples: int,
         *,
         negatives: Literal["softmax", "nce"] = "softmax",
-        discriminative: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(in_features, n_classes, samples, **options)
         require_one_of("negatives", negatives, ("softmax", "nce"))
         self.negatives = negatives
-        self.discriminative = discriminative
-
-    @property
-    def objective_name(self) -> str:
-        if not self.discriminative:
-            return super().objective_name
-        return "blackout" if self.negatives == "softmax" else "blackout-noise"
+        self.objective_name = "blackout" if negatives == "softmax" else "blackout-noise"

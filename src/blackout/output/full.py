@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from blackout.output.layer import OutputLayer
+from blackout.ops.autograd import softmax_objective
+from blackout.output.flat import FlatSoftmax
 
 
-class Full(OutputLayer):
+class Full(FlatSoftmax):
     """J = log softmax(u)_i over all classes. Its gradient touches every row: O(V h) a word."""
+
+    def __init__(self, in_features: int, n_classes: int, **options: Any) -> None:
+        super().__init__(in_features, n_classes, **{**options, "sparse": False})
 
     def objective(
         self,
         hidden: Tensor,
         target: Tensor,
         mask: Tensor | None = None,
-        context: Tensor | None = None,
+        history: Tensor | None = None,
     ) -> Tensor:
-        dtype = self.product_dtype
-        flat = hidden.reshape(-1, self.in_features)
-        logits = torch.mm(flat.to(dtype), self.weight.to(dtype).mT).to(hidden.dtype)
-        if self.bias is not None:
-            logits = logits + self.bias
-        return -cross_entropy(logits, target.reshape(-1), reduction="none").view(target.shape)
+        value = softmax_objective(
+            hidden.reshape(-1, self.in_features),
+            self.weight,
+            self.bias,
+            target.reshape(-1),
+            self.product_dtype,
+            self.engine(hidden),
+        )
+        return value.view(target.shape)

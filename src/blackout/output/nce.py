@@ -6,17 +6,20 @@ import math
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from blackout.errors import UserError
-from blackout.output.sampled_layer import SampledOutputLayer
+from blackout.ops.engine import Scalar
+from blackout.output.sampling import SamplingLayer
 
 
-class NCE(SampledOutputLayer):
+class NCE(SamplingLayer):
     """J = log sigma(d_i) + sum_j log sigma(-d_j) with d = u - log Z - log(K Q).
 
     ``log_z`` is a constant, or "learned": a parameter that starts at 0.
     """
+
+    objective_name = "nce"
 
     def __init__(
         self,
@@ -36,9 +39,5 @@ class NCE(SampledOutputLayer):
         else:
             raise UserError(f'log_z is {log_z!r}, must be a number or "learned"')
 
-    def log_normaliser(self) -> Tensor | float:
+    def log_normaliser(self) -> Scalar:
         return self.log_z
-
-    @property
-    def objective_name(self) -> str:
-        return "nce"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from blackout import losses
 from blackout.config import Config
 from blackout.files.tensors import open_tensors
 from blackout.models.saved import MODEL_PREFIX, load
@@ -32,12 +33,6 @@ SAMPLE_TEMPERATURE = 0.8
 SAMPLE_LIMIT = 2 << 30
 """Weights of more bytes are not loaded a second time just for a sample."""
 
-_LOSSES = {
-    "blackout": "BlackOut",
-    "nce": "noise-contrastive estimation",
-    "sampled": "importance sampling",
-    "full": "exact softmax",
-}
 _GROUPS = {
     "model": "Network",
     "loss": "Loss",
@@ -146,10 +141,12 @@ def write_comparison(
 
 
 def _subtitle(run: Run) -> str:
-    loss, model = run.config.loss, run.config.model
+    loss, model = losses.find(run.config.loss.loss), run.config.model
     parts = [f"{model.cell} network, {model.layers} × {model.hidden} units"]
-    sampled = "" if loss.loss == "full" else f", K = {loss.samples:,}, α = {loss.alpha:g}"
-    parts.append(f"{_LOSSES[loss.loss]}{sampled}")
+    symbols = {"samples": "K", "alpha": "α"}
+    used = {symbols[o]: getattr(run.config.loss, o) for o in symbols if o in loss.options}
+    named = (f"{s} = {v:,}" if isinstance(v, int) else f"{s} = {v:g}" for s, v in used.items())
+    parts.append(", ".join([loss.title, *named]))
     if run.finished:
         parts.append(f"{_epochs(len(run.epochs))}, finished")
     else:
@@ -242,7 +239,7 @@ def _curves(run: Run) -> list[Plot]:
     differs = valid.y != without.y
     best = run.best
     assert best is not None
-    loss = "nats a word" if run.config.loss.loss == "full" else "loss a word"
+    loss = "nats a word" if losses.find(run.config.loss.loss).exact else "loss a word"
     return [
         Plot(
             "Validation perplexity",

@@ -11,7 +11,6 @@ from blackout.paper.lab import Lab
 
 SAMPLES = 10
 DECAYS: dict[str, dict[str, Any]] = {
-    "dense": {"decay": "dense"},
     "exact": {"decay": "exact"},
     "paper": {"decay": "paper"},
     "paper, rate capped": {"decay": "paper", "cap_update_rate": True},

@@ -18,7 +18,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "proposal: bigram": {"loss": {"proposal": "bigram"}},
     "proposal: adapted to the model": {"loss": {"proposal": "model"}},
     "negatives against noise (nce)": {"loss": {"negatives": "nce"}},
-    "importance sampling": {"loss": {"discriminative": False}},
+    "sampled softmax": {"loss": {"loss": "sampled"}},
     "tanh cell": {"model": {"cell": "tanh"}},
     "IRNN (relu) cell": {"model": {"cell": "relu"}},
     "LSTM cell": {"model": {"cell": "lstm"}},

@@ -12,7 +12,7 @@ from blackout.trials.trials import Trial
 
 # α, and whether copies of the target are taken out of its samples or kept
 CASES = ((0.4, "remove"), (1.0, "remove"), (1.0, "keep"))
-KINDS = {"BlackOut": True, "maximum likelihood": False}
+KINDS = {"BlackOut": "blackout", "maximum likelihood": "sampled"}
 
 
 def study(lab: Lab) -> Finding:
@@ -21,9 +21,7 @@ def study(lab: Lab) -> Finding:
     keys = [(alpha, copies, kind) for alpha, copies in CASES for kind in KINDS]
     trials = [
         Trial(
-            large.config(
-                lab, hidden, 1, alpha=alpha, collisions=copies, discriminative=KINDS[kind]
-            ),
+            large.config(lab, hidden, 1, alpha=alpha, collisions=copies, loss=KINDS[kind]),
             corpus.prepared,
         )
         for alpha, copies, kind in keys

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from blackout import losses
 from blackout.config import Config, TextConfig
 from blackout.paper.finding import counted
 from blackout.paper.lab import Corpus, Lab, mean_and_spread
@@ -116,9 +117,10 @@ class Cell:
     def chosen(self) -> str:
         """What was chosen on validation text, in words."""
         loss = self.config.loss
-        if loss.loss == "full":
+        options = losses.find(loss.loss).options
+        if "alpha" not in options:
             return "–"
-        if loss.loss != "nce":
+        if "log_z" not in options:
             return f"α {loss.alpha:g}"
         z = "learned" if loss.log_z == "learned" else f"e^{loss.log_z:g}" if loss.log_z else "1"
         return f"α {loss.alpha:g}, Z {z}"

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from blackout.models.language_model import LanguageModel
+from blackout.models.language_model import LanguageModel, Reading
+from blackout.models.state import State
 from blackout.score.checked import checked
 from blackout.text.vocab import EOS
 
@@ -43,14 +44,15 @@ class Event:
     """Something else that may be asked wherever one of these words stands."""
 
     words: np.ndarray  # (V,), bool
-    log_prob: Callable[[Tensor], Tensor]
-    """Its log-probability after hidden states (n, h); n times V numbers must fit into memory."""
+    log_prob: Callable[[Tensor, Tensor | None], Tensor]
+    """Its log-probability after hidden states (n, h) with their histories (n, k) or None; n times V
+    numbers must fit into memory."""
 
 
 class _Level(NamedTuple):
     """Prefixes of one length in a batch, and the words that follow them."""
 
-    hidden: Tensor  # (M, h)
+    read: Reading  # of M prefixes
     row: np.ndarray  # (P,), the prefix of each distinct pair
     word: np.ndarray  # (P,)
     place: np.ndarray  # (N,), tokens of the text …
@@ -87,7 +89,7 @@ def score_sentences(
         with torch.no_grad():
             for first, last in _batches(model, len(offsets) - 1):
                 for levels in _gather(_walk(model, tokens, offsets[first : last + 1])):
-                    prefixes += sum(len(level.hidden) for level in levels)
+                    prefixes += sum(len(level.read.hidden) for level in levels)
                     pairs += sum(len(level.word) for level in levels)
                     _score(model, levels, log_probs)
                     if event is not None and events is not None:
@@ -101,37 +103,34 @@ def score_sentences(
 
 def _batches(model: LanguageModel, sentences: int) -> Iterator[tuple[int, int]]:
     state = model.initial_state(1)
-    size = max(64, min(_SENTENCES, _STATE_BYTES // (state.numel() * state.element_size())))
+    size = max(64, min(_SENTENCES, _STATE_BYTES // state.layers.nbytes))
     for first in range(0, sentences, size):
         yield first, min(first + size, sentences)
 
 
 def _walk(model: LanguageModel, tokens: np.ndarray, offsets: np.ndarray) -> Iterator[_Level]:
     """The levels of the prefix tree of a batch of sentences."""
-    device = model.embedding.weight.device
     size = np.int64(model.output.n_classes)
     place = offsets[:-1].astype(np.int64)  # the next token of each sentence that goes on
     node = np.zeros(len(place), np.int64)  # its prefix, numbered within the level
-    hidden, state = _step(model, np.array([EOS]), model.initial_state(1))
+    read = _step(model, np.array([EOS]), model.initial_state(1))
     while True:
         words = tokens[place].astype(np.int64)
         distinct, pair = np.unique(node * size + words, return_inverse=True)
         row, word = np.divmod(distinct, size)
-        yield _Level(hidden, row, word, place, pair)
+        yield _Level(read, row, word, place, pair)
         grows = word != EOS
         if not grows.any():
             return
         child = np.cumsum(grows) - 1
         goes_on = words != EOS
         place, node = place[goes_on] + 1, child[pair[goes_on]]
-        parent = torch.from_numpy(row[grows]).to(device)
-        hidden, state = _step(model, word[grows], state[:, :, parent])
+        parent = torch.from_numpy(row[grows]).to(model.device)
+        read = _step(model, word[grows], read.state.of_streams(parent))
 
 
-def _step(model: LanguageModel, words: np.ndarray, state: Tensor) -> tuple[Tensor, Tensor]:
-    inputs = torch.from_numpy(words)[None].to(model.embedding.weight.device)
-    hidden, state = model(inputs, state)
-    return hidden[0], state
+def _step(model: LanguageModel, words: np.ndarray, state: State) -> Reading:
+    return model.read_word(torch.from_numpy(words).to(model.device), state)
 
 
 def _gather(levels: Iterator[_Level]) -> Iterator[list[_Level]]:
@@ -140,7 +139,7 @@ def _gather(levels: Iterator[_Level]) -> Iterator[list[_Level]]:
     rows = 0
     for level in levels:
         group.append(level)
-        rows += len(level.hidden)
+        rows += len(level.read.hidden)
         if rows >= _ROWS:
             yield group
             group, rows = [], 0
@@ -149,12 +148,16 @@ def _gather(levels: Iterator[_Level]) -> Iterator[list[_Level]]:
 
 
 def _score(model: LanguageModel, levels: list[_Level], log_probs: np.ndarray) -> None:
-    hidden = torch.cat([level.hidden for level in levels])
-    first = np.cumsum([0] + [len(level.hidden) for level in levels])
+    hidden = torch.cat([level.read.hidden for level in levels])
+    histories = [level.read.history for level in levels if level.read.history is not None]
+    first = np.cumsum([0] + [len(level.read.hidden) for level in levels])
     row = np.concatenate([level.row + start for level, start in zip(levels, first, strict=False)])
     word = np.concatenate([level.word for level in levels])
     scores = model.output.pair_log_prob(
-        hidden, torch.from_numpy(row).to(hidden.device), torch.from_numpy(word).to(hidden.device)
+        hidden,
+        torch.from_numpy(row).to(hidden.device),
+        torch.from_numpy(word).to(hidden.device),
+        torch.cat(histories) if histories else None,
     )
     values = checked(scores.double().cpu().numpy(), model)
     end = 0
@@ -169,11 +172,13 @@ def _score_event(
     for level in levels:
         asked = event.words[level.word]
         rows = np.unique(level.row[asked])  # the answer is the same for all words of a prefix
-        answers = np.full(len(level.hidden), -np.inf)
+        hidden, history, _ = level.read
+        answers = np.full(len(hidden), -np.inf)
         for start in range(0, len(rows), _EVENT_ROWS):
             some = rows[start : start + _EVENT_ROWS]
-            hidden = level.hidden[torch.from_numpy(some).to(level.hidden.device)]
-            logs = event.log_prob(hidden).double().cpu().numpy()
-            answers[some] = checked(logs, model, may_be_impossible=True)
+            index = torch.from_numpy(some).to(hidden.device)
+            logs = event.log_prob(hidden[index], None if history is None else history[index])
+            values = logs.double().cpu().numpy()
+            answers[some] = checked(values, model, may_be_impossible=True)
         values = np.where(asked, answers[level.row], -np.inf)
         events[level.place] = values[level.pair]

@@ -36,21 +36,23 @@ def generate(
         raise UserError(f"seed is {seed}, must be 0 or more and below 2**63")
     assert model.vocab is not None
     generator = torch.Generator().manual_seed(seed)
-    device = model.embedding.weight.device
-    context = torch.tensor(_read(prompt, model.vocab), device=device)[:, None]
+    prompt_words = torch.tensor(_read(prompt, model.vocab), device=model.device)
     tokens = []
-    state = model.initial_state(1)
     model.eval()
     with torch.no_grad():
+        *before, last = prompt_words.split(1)
+        state = model.initial_state(1)
+        if before:
+            _, state = model(torch.stack(before), state)
         for _ in range(words):
-            hidden, state = model(context, state)
-            values = model.output.log_prob(hidden[-1, 0]).double().cpu().numpy()
+            hidden, history, state = model.read_word(last, state)
+            values = model.output.log_prob(hidden, history)[0].double().cpu().numpy()
             scores = torch.from_numpy(checked(values, model, may_be_impossible=True))
             if not allow_unknown:
                 scores[UNK] = -torch.inf
             token = _choose(scores, temperature, top_k, generator)
             tokens.append(token)
-            context = torch.tensor([[token]], device=device)
+            last = torch.tensor([token], device=model.device)
     return _write(prompt, tokens, model.vocab)
 
 

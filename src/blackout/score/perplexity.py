@@ -26,7 +26,7 @@ _CHUNK = 1 << 16  # tokens read and put in order together
 _BATCH = 1 << 13  # tokens scored together, padding included
 _STREAM_STEPS = 1 << 10  # time steps of a stream scored together
 
-Score = Callable[[Tensor, Tensor], Tensor]
+Score = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def evaluate(
@@ -60,8 +60,9 @@ def log_probabilities(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Pieces (tokens, natural log-probabilities in float64) of a text, in its order.
 
-    ``score`` takes hidden states (n, h) and target words (n,), and gives the log-probability (n,)
-    wanted of each, -∞ where there is none; by default that of the target.
+    ``score`` takes hidden states (n, h), target words (n,) and their histories (n, k) or None, and
+    gives the log-probability (n,) wanted of each, -∞ where there is none; by default that of the
+    target.
     """
     was_training = model.training
     model.eval()
@@ -81,15 +82,16 @@ def _score_stream(
     model: LanguageModel, text: np.ndarray, score: Score
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """One word after another, in pieces of time steps: any length in the same memory."""
-    device = model.embedding.weight.device
     state = model.initial_state(1)
     previous = np.array([EOS], dtype=np.int64)
     for start in range(0, len(text), _STREAM_STEPS):
         tokens = text[start : start + _STREAM_STEPS].astype(np.int64)
         inputs = np.concatenate([previous, tokens[:-1]])
-        hidden, state = model(torch.from_numpy(inputs)[:, None].to(device), state)
-        targets = torch.from_numpy(tokens).to(device)
-        yield tokens, _to_numpy(score(hidden[:, 0], targets))
+        read = model.read(torch.from_numpy(inputs)[:, None].to(model.device), state)
+        targets = torch.from_numpy(tokens).to(model.device)
+        history = None if read.history is None else read.history[:, 0]
+        yield tokens, _to_numpy(score(read.hidden[:, 0], targets, history))
+        state = read.state
         previous = tokens[-1:]
 
 
@@ -143,23 +145,24 @@ def _score_batch(
     model: LanguageModel, targets: np.ndarray, filled: np.ndarray, score: Score
 ) -> np.ndarray:
     """Log-probabilities of the filled places of sentences (L, n), row by row."""
-    device = model.embedding.weight.device
     inputs = np.concatenate([np.full((1, targets.shape[1]), EOS), targets[:-1]])
     inputs[1:][~filled[1:]] = EOS  # padding: any word will do
-    hidden = _run(model, torch.from_numpy(inputs).to(device))
-    mask = torch.from_numpy(filled).to(device)
-    words = torch.from_numpy(targets).to(device)
-    return _to_numpy(score(hidden[mask], words[mask]))
+    hidden, history = _run(model, torch.from_numpy(inputs).to(model.device))
+    mask = torch.from_numpy(filled).to(model.device)
+    words = torch.from_numpy(targets).to(model.device)
+    return _to_numpy(score(hidden[mask], words[mask], None if history is None else history[mask]))
 
 
-def _run(model: LanguageModel, inputs: Tensor) -> Tensor:
-    """Hidden states of whole sentences, in pieces of time steps so that a long line fits."""
+def _run(model: LanguageModel, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Hidden states and histories of whole sentences, in pieces so that a long line fits."""
     state = model.initial_state(inputs.shape[1])
-    pieces = []
+    hidden, histories = [], []
     for piece in inputs.split(_STREAM_STEPS):
-        hidden, state = model(piece, state)
-        pieces.append(hidden)
-    return torch.cat(pieces)
+        read = model.read(piece, state)
+        hidden.append(read.hidden)
+        histories += [] if read.history is None else [read.history]
+        state = read.state
+    return torch.cat(hidden), torch.cat(histories) if histories else None
 
 
 def _to_numpy(values: Tensor) -> np.ndarray:

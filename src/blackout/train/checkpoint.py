@@ -22,9 +22,10 @@ from blackout.files.atomic import make_folder
 from blackout.files.tensors import load_tensors, peek_metadata, read_metadata, save_tensors
 from blackout.models.language_model import LanguageModel
 from blackout.models.saved import MODEL_PREFIX
+from blackout.models.state import State
 from blackout.optim import RMSProp
-from blackout.output.sampled_layer import SampledOutputLayer
 from blackout.run_folder import RunFolder
+from blackout.tables import tables_of
 from blackout.text.prepared import Prepared
 
 # A resumed run may differ in these: they do not change what is computed, only how far and where.
@@ -65,7 +66,7 @@ class Checkpoints:
         position: Position,
         model: LanguageModel,
         optimizer: RMSProp,
-        state: Tensor,
+        state: State,
         config_hash: str,
     ) -> Path:
         """Writes a checkpoint, then deletes the older ones."""
@@ -78,9 +79,10 @@ class Checkpoints:
             "config_hash": config_hash,
             "vocab_hash": self.vocab.hash,
             "texts": json.dumps(self.texts),
-            "device": state.device.type,
+            "device": state.layers.device.type,
         }
-        save_tensors(path, _tensors(model, optimizer, state, random_states(state)), metadata)
+        generators = random_states(state.layers.device)
+        save_tensors(path, _tensors(model, optimizer, state, generators), metadata)
         self.folder.remove_older_checkpoints(path)
         return path
 
@@ -88,7 +90,7 @@ class Checkpoints:
         return self.folder.newest_checkpoint() is not None
 
     def restore(
-        self, model: LanguageModel, optimizer: RMSProp, state: Tensor
+        self, model: LanguageModel, optimizer: RMSProp, state: State
     ) -> tuple[Position, str]:
         """Fills model, optimiser, state and random generators from the newest checkpoint.
 
@@ -114,7 +116,7 @@ class Checkpoints:
             raise UserError(f"{path}: is from another run than {self.folder.config}")
         for p, sparse in parameter_kinds(model):
             optimizer.init_state(p, sparse)
-        generators = random_states(state)
+        generators = random_states(state.layers.device)
         saved_on_gpu = fields.get("device") == "cuda"
         if saved_on_gpu:
             generators.setdefault("cuda", torch.empty(16, dtype=torch.uint8))
@@ -122,8 +124,8 @@ class Checkpoints:
             generators.pop("cuda", None)
         load_tensors(path, _tensors(model, optimizer, state, generators))
         torch.set_rng_state(generators["cpu"])
-        if saved_on_gpu and state.is_cuda:
-            torch.cuda.set_rng_state(generators["cuda"], state.device)
+        if saved_on_gpu and state.layers.is_cuda:
+            torch.cuda.set_rng_state(generators["cuda"], state.layers.device)
         self.folder.remove_leftovers()
         # a process killed right after saving did not come to that
         self.folder.remove_older_checkpoints(path)
@@ -159,27 +161,25 @@ def epochs_done(folder: RunFolder) -> int:
 
 def parameter_kinds(model: LanguageModel) -> list[tuple[nn.Parameter, bool]]:
     """Each parameter, and whether its gradients are row-sparse."""
-    tables = {id(model.embedding.weight)}
-    if isinstance(model.output, SampledOutputLayer) and model.output.sparse:
-        tables |= {id(model.output.weight), id(model.output.bias)}
-    return [(p, id(p) in tables) for p in model.parameters()]
+    sparse = {id(table.weight) for table in tables_of(model) if table.sparse}
+    return [(p, id(p) in sparse) for p in model.parameters()]
 
 
-def random_states(like: Tensor) -> dict[str, Tensor]:
+def random_states(device: torch.device) -> dict[str, Tensor]:
     """The states of the random generators that dropout draws from."""
     states = {"cpu": torch.get_rng_state()}
-    if like.is_cuda:
-        states["cuda"] = torch.cuda.get_rng_state(like.device)
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
     return states
 
 
 def _tensors(
-    model: LanguageModel, optimizer: RMSProp, state: Tensor, generators: dict[str, Tensor]
+    model: LanguageModel, optimizer: RMSProp, state: State, generators: dict[str, Tensor]
 ) -> dict[str, Tensor]:
     tensors = {MODEL_PREFIX + name: value for name, value in model.state_dict().items()}
     for name, p in model.named_parameters():
         for part, value in optimizer.state[p].items():
             tensors[f"optim.{name}.{part}"] = value
-    tensors["state"] = state
+    tensors |= state.tensors("state")
     tensors.update({f"random.{name}": value for name, value in generators.items()})
     return tensors

@@ -21,8 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-import torch
-
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.tensors import first_non_finite
@@ -35,12 +33,13 @@ from blackout.score.checked import NotALogProbability
 from blackout.score.perplexity import Perplexity, evaluate
 from blackout.shown import on_one_line
 from blackout.text.prepared import Prepared
-from blackout.text.streams import Block, Streams
+from blackout.text.streams import Streams
 from blackout.train.checkpoint import Checkpoints, Position
 from blackout.train.metrics import Metrics
 from blackout.train.progress import Progress, speed
-from blackout.train.proposals import adapt_proposal, prepare_proposal
 from blackout.train.setup import build_optimizer, default_threads
+from blackout.train.step import BlockShape, make_step
+from blackout.train.training_text import follow_model, read_training_text
 
 
 @dataclass(frozen=True)
@@ -104,9 +103,11 @@ class Trainer:
         self.checkpoints = Checkpoints(folder, config, data)
         require_memory(training_need(config, len(data.vocab)), self.device)
         self.model = new_model(config, data.vocab).to(self.device)
-        prepare_proposal(self.model, data.shard("train"))
+        read_training_text(self.model, data.shard("train"))
         self.optimizer = build_optimizer(config, self.model, data.vocab.counts)
-        self.state = self.model.initial_state(config.run.batch)
+        shape = BlockShape(config.run.bptt, config.run.batch)
+        self.step = make_step(self.model, self.optimizer, shape)
+        self.unread: list[int] = []  # words of the blocks whose results were not asked for yet
         optim = config.optim
         self.schedule = Schedule(optim.lr, optim.lr_decay, optim.lr_cut)
         self.position, self.config_hash = self._resume() if resume else self._begin()
@@ -124,7 +125,8 @@ class Trainer:
             raise UserError(f"{self.folder}: no run to resume: it has no {name}")
         if not self.checkpoints.exist():  # killed before its first checkpoint
             return self._begin()
-        position, config_hash = self.checkpoints.restore(self.model, self.optimizer, self.state)
+        restored = self.checkpoints.restore(self.model, self.optimizer, self.step.state)
+        position, config_hash = restored
         self.schedule = Schedule(**position.schedule)
         return position, config_hash
 
@@ -167,23 +169,23 @@ class Trainer:
         if position.streams is not None:
             streams.load_state(position.streams)
         else:
-            self.state = self.model.initial_state(run.batch)
+            self.step.state = self.model.initial_state(run.batch)
             if position.epoch:
-                adapt_proposal(self.model, self.data.shard("train"), run.seed, position.epoch)
+                follow_model(self.model, self.data.shard("train"), run.seed, position.epoch)
         self.model.train()
         self._set_learning_rate()
         self.progress.epoch_begins(position.epoch + 1, run.epochs, streams.words)
         mark = time.perf_counter()
         for block in streams:
-            loss = self._train_block(block)
+            self.step.train(block)
+            self.unread.append(block.words)
+            if len(self.unread) >= self.step.interval:
+                self._read_results()
             now = time.perf_counter()
             position.seconds, mark = position.seconds + (now - mark), now
-            position.step += 1
-            position.words += block.words
-            position.epoch_words += block.words
-            position.epoch_loss += loss * block.words
             self.progress.block_done(position)
             if caught or self._checkpoint_due():
+                self._read_results()
                 position.streams = streams.state()
                 self._save()
                 if caught:
@@ -191,25 +193,19 @@ class Trainer:
                         f"stopped by {caught[0]} after step {position.step}; --resume goes on"
                     )
                 mark = time.perf_counter()
+        self._read_results()
 
-    def _train_block(self, block: Block) -> float:
-        """Trains on one block; gives its mean loss."""
-        inputs, targets, mask = (
-            torch.from_numpy(array).to(self.device, non_blocking=True)
-            for array in (block.inputs, block.targets, block.mask)
-        )
-        filled = block.words / block.mask.size  # below 1 only where streams come to their end
-        hidden, self.state = self.model(inputs, self.state)
-        _, loss = self.model.output(hidden, targets, mask if filled < 1 else None, inputs)
-        value = float(loss.detach())
-        self._require_finite(value, "loss")
-        self.optimizer.zero_grad(set_to_none=True)
-        # A word weighs the same in every block. As a plain mean, the few words of an epoch's last
-        # blocks would weigh hundreds of times more and throw RMSProp off its scale.
-        (loss * filled).backward()
-        self.optimizer.step()
-        self._require_finite(self.optimizer.last_norm, "gradient norm")
-        return value
+    def _read_results(self) -> None:
+        """Counts the blocks trained since the last time, once it is sure that all went well."""
+        position, full_block = self.position, self.config.run.batch * self.config.run.bptt
+        for words, result in zip(self.unread, self.step.results(), strict=True):
+            self._require_finite(result.loss, "loss")
+            self._require_finite(result.norm, "gradient norm")
+            position.step += 1
+            position.words += words
+            position.epoch_words += words
+            position.epoch_loss += result.loss * full_block
+        self.unread.clear()
 
     def _end_epoch(self) -> None:
         position = self.position
@@ -276,7 +272,7 @@ class Trainer:
         self.position.schedule = dataclasses.asdict(self.schedule)
         self.position.metrics_bytes = self.metrics.size
         self.checkpoints.save(
-            self.position, self.model, self.optimizer, self.state, self.config_hash
+            self.position, self.model, self.optimizer, self.step.state, self.config_hash
         )
         self.saved_at = time.monotonic()
 

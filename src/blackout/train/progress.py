@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 
+from blackout import losses
 from blackout.config import Config
 from blackout.train.checkpoint import Position
 
@@ -132,7 +133,7 @@ def make_progress(config: Config, stream: IO[str] | None = None) -> Progress:
     """The progress display that suits where it is shown, by default standard error."""
     stream = stream or sys.stderr
     kind = BarProgress if stream.isatty() else LineProgress
-    return kind(stream, exact=config.loss.loss == "full")
+    return kind(stream, exact=losses.find(config.loss.loss).exact)
 
 
 def speed(position: Position) -> float:

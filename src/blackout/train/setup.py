@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -10,7 +12,8 @@ from torch import Tensor
 from blackout.config import Config
 from blackout.models.language_model import LanguageModel
 from blackout.optim import RMSProp
-from blackout.output.sampled_layer import SampledOutputLayer
+from blackout.tables import tables_of
+from blackout.work import training_flops
 
 
 def default_threads(config: Config, vocab_size: int) -> int:
@@ -19,29 +22,18 @@ def default_threads(config: Config, vocab_size: int) -> int:
     Handing a part of a millisecond's work to another thread costs more than it saves, and on a
     busy machine, where that thread may not be running, far more.
     """
-    per_block = config.run.batch * config.run.bptt * work_per_word(config, vocab_size)
+    per_block = config.run.batch * config.run.bptt * training_flops(config, vocab_size)
     return 1 if per_block < 100e6 else 0
 
 
-def work_per_word(config: Config, vocab_size: int) -> int:
-    """About how many floating-point operations training on a word takes."""
-    hidden, loss = config.model.hidden, config.loss
-    outputs = vocab_size if loss.loss == "full" else loss.samples
-    return 6 * config.model.layers * hidden**2 + 6 * outputs * hidden
-
-
 def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> RMSProp:
-    """RMSProp over all parameters; the two tables come with their update rates."""
+    """RMSProp over all parameters; tables come with their update rates where these are used."""
     optim = config.optim
-    tables = {
-        model.embedding.weight: input_update_rate(config, counts),
-        model.output.weight: output_update_rate(config, model, counts),
-    }
-    if model.output.bias is not None:
-        tables[model.output.bias] = tables[model.output.weight]
+    if optim.decay == "paper":
+        set_update_rates(config, model, counts)
+    tables = {table.weight: table for table in tables_of(model)}
     groups: list[dict[str, object]] = [
-        {"params": [p], "update_rate": rate.to(p.device) if optim.decay == "paper" else None}
-        for p, rate in tables.items()
+        {"params": [p], "update_rate": table.update_rate} for p, table in tables.items()
     ]
     others = [p for p in model.parameters() if p not in tables]
     return RMSProp(
@@ -49,7 +41,6 @@ def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> 
         lr=optim.lr,
         beta=optim.beta,
         damping=default_damping(config) if optim.damping is None else optim.damping,
-        damping_inside=optim.damping_inside,
         decay=optim.decay,
         second_moment=optim.second_moment,
         clip=optim.clip,
@@ -69,25 +60,17 @@ def default_damping(config: Config) -> float:
     return 0.1 * (1 - config.optim.beta) / (config.run.batch * config.run.bptt) ** 2
 
 
-def input_update_rate(config: Config, counts: ArrayLike) -> Tensor:
-    """p_u = p_uni B T: how often a block is expected to touch a row of the input table (eq. 18)."""
-    return _capped(config, _unigram(counts) * config.run.batch * config.run.bptt)
-
-
-def output_update_rate(config: Config, model: LanguageModel, counts: ArrayLike) -> Tensor:
-    """p_u = p_uni B T + Q K (number of sample sets): likewise for the output table (eq. 19)."""
-    batch, bptt = config.run.batch, config.run.bptt
-    rate = _unigram(counts) * batch * bptt
-    if isinstance(model.output, SampledOutputLayer):
-        sets = {"step": bptt, "block": 1, "word": batch * bptt}[config.loss.sharing]
-        rate = rate + model.output.proposal.marginal().cpu() * model.output.samples * sets
-    return _capped(config, rate)
+def set_update_rates(config: Config, model: LanguageModel, counts: ArrayLike) -> None:
+    """Tells each table how often a block is expected to touch its rows (paper eqs. 18-19)."""
+    batch, bptt, unigram = config.run.batch, config.run.bptt, _unigram(counts)
+    model.embedding.update_rate = unigram * batch * bptt
+    model.output.expect_blocks(unigram, bptt, batch)
+    for table in tables_of(model):
+        if table.update_rate is not None:
+            most = 1.0 if config.optim.cap_update_rate else math.inf
+            table.update_rate = table.update_rate.clamp(max=most).to(table.weight.device)
 
 
 def _unigram(counts: ArrayLike) -> Tensor:
     values = torch.as_tensor(np.asarray(counts, dtype=np.float64)).clamp(min=1)
     return values / values.sum()
-
-
-def _capped(config: Config, rate: Tensor) -> Tensor:
-    return rate.clamp(max=1.0) if config.optim.cap_update_rate else rate

@@ -10,28 +10,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-from blackout.config import Config
+from blackout import losses
+from blackout.config import Config, LossConfig
 from blackout.errors import UserError
+from blackout.losses import LossName
 
 TABLES = ("model", "loss", "optim", "run")
 # Settings that a grid cannot have: the number of epochs is the study's, the others change nothing.
 _FIXED = ("epochs", "threads", "device", "checkpoint_minutes")
-# What each loss does not look at.
-_WITHOUT_EFFECT = {
-    "blackout": ("log_z",),
-    "nce": ("negatives", "discriminative", "target_weight", "collisions"),
-    "sampled": ("negatives", "discriminative", "log_z"),
-    "full": (
-        *("samples", "alpha", "proposal", "sharing", "negatives", "discriminative"),
-        *("target_weight", "collisions", "always_sample", "log_z"),
-    ),
-}
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, list[object]]:
@@ -59,7 +52,7 @@ def combinations(
             raise UserError(f"--grid: {name} has no values")
         if twice := [value for i, value in enumerate(values) if value in values[:i]]:
             raise UserError(f"--grid: {name} has the value {twice[0]} twice")
-        if "loss" not in grid and name in _WITHOUT_EFFECT[config.loss.loss]:
+        if "loss" not in grid and _without_effect(name, config.loss):
             raise UserError(f"--grid: {name} has no effect with loss {config.loss.loss}")
     found = []
     for chosen in itertools.product(*grid.values()):
@@ -69,6 +62,12 @@ def combinations(
             tables[_find(name)[0]][name] = value
         found.append((setting, Config.from_dict(tables, "--grid")))
     return found
+
+
+def _without_effect(name: str, loss: LossConfig) -> bool:
+    """Whether it is a setting of losses that this one does not look at."""
+    own = {"loss", *losses.find(loss.loss).options}
+    return name not in own and name in {f.name for f in dataclasses.fields(loss)}
 
 
 def _find(name: str) -> tuple[str, Any]:
@@ -92,6 +91,8 @@ def _parse(text: str, hint: Any, where: str) -> object:
     for option in options:
         if get_origin(option) is Literal and text in get_args(option):
             return text
+        if option is LossName:
+            return losses.find(text).name
         if option is bool and text.lower() in ("true", "false"):
             return text.lower() == "true"
         if option is type(None) and text.lower() == "none":

@@ -22,7 +22,7 @@ from blackout.perplexity import Perplexity
 from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import MAY_CHANGE
-from blackout.train.setup import work_per_word
+from blackout.work import scoring_flops, training_flops
 
 FORMAT = 1
 _OVERHEAD = 50_000  # operations that would take as long as what a word costs besides arithmetic
@@ -124,8 +124,8 @@ def lasting_settings(config: Config) -> dict[str, Any]:
 
 def _work(config: Config, data: Prepared) -> float:
     size = len(data.vocab)
-    training = len(data.shard("train").tokens) * (_OVERHEAD + work_per_word(config, size))
-    validation = len(data.shard("valid").tokens) * 2 * size * config.model.hidden
+    training = len(data.shard("train").tokens) * (_OVERHEAD + training_flops(config, size))
+    validation = len(data.shard("valid").tokens) * scoring_flops(config, size)
     return float(config.run.epochs * (training + validation))
 
 

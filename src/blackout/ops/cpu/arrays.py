@@ -67,18 +67,3 @@ def convert(values: Tensor, to: Tensor) -> None:
     """Fills ``to`` with ``values``, in its own format."""
     threads = torch.get_num_threads()
     _native.convert(*numbers(values), *numbers(to), values.numel(), threads)
-
-
-def lookup(table: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """``table[rows]`` in ``dtype``."""
-    rows = words_below(rows, len(table), "row")
-    result = buffer((*rows.shape, table.shape[1]), dtype)
-    _native.gather(
-        *numbers(table),
-        integers(rows),
-        rows.numel(),
-        table.shape[1],
-        *numbers(result),
-        torch.get_num_threads(),
-    )
-    return result

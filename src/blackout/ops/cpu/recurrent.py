@@ -1,112 +1,113 @@
-"""The simple recurrence over a block."""
+"""The recurrences over a block: native code for the simple cells, the reference's for others."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from blackout import _native
+from blackout.ops import reference
 from blackout.ops.cpu.arrays import buffer, converted, floats, numbers
+from blackout.ops.engine import RecurrenceGradients, Saved
 
 _ACTIVATIONS = {"sigmoid": 0, "tanh": 1, "relu": 2}
 
 
-def recurrence(
+class SimpleSaved(NamedTuple):
+    """What the way back of a simple cell needs."""
+
+    outputs: Tensor  # (T, B, h)
+    operands: Tensor  # (T, B, h), what each step multiplied, in the dtype of the products
+    weight: Tensor  # (h, h), in the same
+    keep: Tensor | None  # (T, B)
+
+
+def recurrence_forward(
+    cell: str,
     inputs: Tensor,
     state: Tensor,
     weight: Tensor,
+    bias: Tensor | None,
     keep: Tensor | None,
-    activation: str,
     product_dtype: torch.dtype,
-) -> Tensor:
-    """s_t = f(x_t + W s_{t-1}) over a block: inputs (T, B, h), state (B, h) → (T, B, h)."""
-    outputs: Tensor = _Recurrence.apply(inputs, state, weight, keep, activation, product_dtype)
-    return outputs
+) -> tuple[Tensor, Tensor | None, Saved]:
+    """Each step of a simple cell is one product and one native call."""
+    if cell not in _ACTIVATIONS or bias is not None:
+        return reference.recurrence_forward(cell, inputs, state, weight, bias, keep, product_dtype)
+    steps, streams, size = inputs.shape
+    threads, code = torch.get_num_threads(), _ACTIVATIONS[cell]
+    inputs = converted(inputs, torch.float32)
+    matrix = converted(weight, product_dtype)
+    if keep is not None:
+        keep = converted(keep, torch.float32).view(steps, streams)
+    outputs = buffer((steps, streams, size), torch.float32)
+    operands = buffer((steps, streams, size), product_dtype)
+    operands[0] = state[0] if keep is None else state[0] * keep[0][:, None]
+    product = buffer((streams, size), product_dtype)
+    transposed, each_operand = matrix.mT, operands.unbind()
+    x, s, p = floats(inputs), floats(outputs), numbers(operands)[0]
+    row, operand_row = streams * size * 4, streams * size * product_dtype.itemsize
+    product_address, half = numbers(product)
+    k = 0 if keep is None else floats(keep)
+    for t in range(steps):
+        torch.mm(each_operand[t], transposed, out=product)
+        last = t + 1 == steps
+        _native.step_forward(
+            code,
+            streams,
+            size,
+            product_address,
+            half,
+            x + t * row,
+            0 if last or not k else k + (t + 1) * streams * 4,
+            s + t * row,
+            0 if last else p + (t + 1) * operand_row,
+            threads,
+        )
+    return outputs, None, SimpleSaved(outputs, operands, matrix, keep)
 
 
-class _Recurrence(torch.autograd.Function):
-    """Each step is one product and one native call; W's gradient is one product at the end."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        inputs: Tensor,
-        state: Tensor,
-        weight: Tensor,
-        keep: Tensor | None,
-        activation: str,
-        product_dtype: torch.dtype,
-    ) -> Tensor:
-        steps, streams, size = inputs.shape
-        threads, code = torch.get_num_threads(), _ACTIVATIONS[activation]
-        inputs = converted(inputs, torch.float32)
-        matrix = converted(weight, product_dtype)
-        if keep is not None:
-            keep = converted(keep, torch.float32).view(steps, streams)
-        outputs = buffer((steps, streams, size), torch.float32)
-        previous = buffer((steps, streams, size), product_dtype)  # what each step multiplies
-        previous[0] = state if keep is None else state * keep[0][:, None]
-        product = buffer((streams, size), product_dtype)
-        transposed, operands = matrix.mT, previous.unbind()
-        x, s, p = floats(inputs), floats(outputs), numbers(previous)[0]
-        row, operand_row = streams * size * 4, streams * size * product_dtype.itemsize
-        product_address, half = numbers(product)
-        k = 0 if keep is None else floats(keep)
-        for t in range(steps):
-            torch.mm(operands[t], transposed, out=product)
-            last = t + 1 == steps
-            _native.step_forward(
-                code,
-                streams,
-                size,
-                product_address,
-                half,
-                x + t * row,
-                0 if last or not k else k + (t + 1) * streams * 4,
-                s + t * row,
-                0 if last else p + (t + 1) * operand_row,
-                threads,
-            )
-        ctx.save_for_backward(outputs, previous, matrix, keep)
-        ctx.code = code
-        return outputs
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        outputs, previous, matrix, keep = ctx.saved_tensors
-        steps, streams, size = outputs.shape
-        dtype, threads = matrix.dtype, torch.get_num_threads()
-        grad = converted(grad, torch.float32)
-        delta = buffer((steps, streams, size), torch.float32)
-        half = dtype == torch.bfloat16
-        operand = buffer((steps, streams, size), dtype) if half else delta
-        carry = buffer((streams, size), dtype)
-        g, s, d, o, c = (a.data_ptr() for a in (grad, outputs, delta, operand, carry))
-        row, operand_row = streams * size * 4, streams * size * dtype.itemsize
-        k = 0 if keep is None else floats(keep)
-        operands = operand.unbind()
-        for t in reversed(range(steps)):
-            last = t + 1 == steps
-            _native.step_backward(
-                ctx.code,
-                streams,
-                size,
-                0 if last else c,
-                half,
-                g + t * row,
-                s + t * row,
-                0 if last or not k else k + (t + 1) * streams * 4,
-                d + t * row,
-                o + t * operand_row if half else 0,
-                threads,
-            )
-            if t or ctx.needs_input_grad[1]:
-                torch.mm(operands[t], matrix, out=carry)
-        d_state = None
-        if ctx.needs_input_grad[1]:
-            d_state = carry.float() if keep is None else carry.float() * keep[0][:, None]
-        d_weight = torch.mm(operand.view(-1, size).mT, previous.view(-1, size))
-        return delta, d_state, d_weight.float(), None, None, None
+def recurrence_backward(
+    cell: str, saved: Saved, grad: Tensor, state_gradient: bool
+) -> RecurrenceGradients:
+    """Likewise back; the gradient of the recurrent matrix is one product at the end."""
+    if not isinstance(saved, SimpleSaved):
+        return reference.recurrence_backward(cell, saved, grad, state_gradient)
+    outputs, operands, matrix, keep = saved
+    steps, streams, size = outputs.shape
+    dtype, threads = matrix.dtype, torch.get_num_threads()
+    grad = converted(grad, torch.float32)
+    delta = buffer((steps, streams, size), torch.float32)
+    half = dtype == torch.bfloat16
+    operand = buffer((steps, streams, size), dtype) if half else delta
+    carry = buffer((streams, size), dtype)
+    g, s, d, o, c = (a.data_ptr() for a in (grad, outputs, delta, operand, carry))
+    row, operand_row = streams * size * 4, streams * size * dtype.itemsize
+    k = 0 if keep is None else floats(keep)
+    each_operand = operand.unbind()
+    for t in reversed(range(steps)):
+        last = t + 1 == steps
+        _native.step_backward(
+            _ACTIVATIONS[cell],
+            streams,
+            size,
+            0 if last else c,
+            half,
+            g + t * row,
+            s + t * row,
+            0 if last or not k else k + (t + 1) * streams * 4,
+            d + t * row,
+            o + t * operand_row if half else 0,
+            threads,
+        )
+        if t or state_gradient:
+            torch.mm(each_operand[t], matrix, out=carry)
+    d_state = None
+    if state_gradient:
+        d_state = carry.float() if keep is None else carry.float() * keep[0][:, None]
+    d_weight = torch.mm(operand.view(-1, size).mT, operands.view(-1, size))
+    return RecurrenceGradients(
+        delta, None if d_state is None else d_state[None], d_weight.float(), None
+    )

@@ -10,6 +10,7 @@ from torch import Tensor
 from blackout import _native
 from blackout.ops import reference
 from blackout.ops.cpu.arrays import array, floats, integers, numbers, words_below
+from blackout.ops.engine import RmsProp, Scalar
 
 
 class RowGradient(NamedTuple):
@@ -63,14 +64,14 @@ def squared_norm(gradient: RowGradient | Tensor) -> float:
     return _native.squared_norm(*gradient.arguments(), torch.get_num_threads())
 
 
-def exact_aging(touched: Tensor, rows: Tensor, step: int, beta: float) -> Tensor:
+def exact_aging(touched: Tensor, rows: Tensor, step: Scalar, beta: float) -> Tensor:
     """beta^(steps since the last update) of each row, (U,); marks the rows as updated."""
     agings = torch.empty(len(rows))
     _native.exact_aging(
         array(touched, torch.int32),
         integers(rows),
         len(rows),
-        step,
+        int(step),
         beta,
         floats(agings),
         torch.get_num_threads(),
@@ -82,25 +83,19 @@ def rmsprop_rows(
     weight: Tensor,
     moment: Tensor,
     gradient: RowGradient,
-    factor: float,
     aging: Tensor | float,
-    lr: float,
-    beta: float,
-    damping: float,
-    damping_inside: bool,
-    rounding: int,
+    update: RmsProp,
 ) -> None:
     """Updates the touched rows of ``weight`` and ``moment`` in place, in one pass."""
     one_aging, agings = (0.0, aging) if isinstance(aging, Tensor) else (aging, None)
+    rounding = 0
+    if weight.dtype == torch.bfloat16:
+        rounding = int(reference.rounding_key(update.rounding, weight.device))
     _native.update_rows(
         *gradient.arguments(),
         *numbers(weight.detach()),
         floats(moment),
-        factor,
-        lr,
-        beta,
-        damping,
-        damping_inside,
+        *_settings(update),
         one_aging,
         0 if agings is None else floats(agings),
         moment.shape != weight.shape,
@@ -110,21 +105,11 @@ def rmsprop_rows(
 
 
 def rmsprop_dense(
-    weight: Tensor,
-    moment: Tensor,
-    gradient: Tensor,
-    factor: float,
-    aging: Tensor | float,
-    lr: float,
-    beta: float,
-    damping: float,
-    damping_inside: bool,
-    rounding: int,
+    weight: Tensor, moment: Tensor, gradient: Tensor, aging: Tensor | float, update: RmsProp
 ) -> None:
     """Updates all of ``weight`` and ``moment`` in place."""
-    settings = (lr, beta, damping, damping_inside)
     if weight.dtype != torch.float32 or isinstance(aging, Tensor) or moment.shape != weight.shape:
-        reference.rmsprop_dense(weight, moment, gradient, factor, aging, *settings, rounding)
+        reference.rmsprop_dense(weight, moment, gradient, aging, update)
         return
     gradient = gradient.contiguous()
     _native.update_dense(
@@ -132,8 +117,11 @@ def rmsprop_dense(
         *numbers(gradient),
         floats(weight.detach()),
         floats(moment),
-        factor,
-        *settings,
+        *_settings(update),
         aging,
         torch.get_num_threads(),
     )
+
+
+def _settings(update: RmsProp) -> tuple[float, float, float, float]:
+    return float(update.factor), float(update.lr), update.beta, update.damping

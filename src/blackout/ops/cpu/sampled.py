@@ -17,13 +17,13 @@ from blackout.ops.cpu.arrays import (
     converted,
     floats,
     integers,
-    lookup,
     numbers,
     words_below,
 )
-from blackout.ops.reference import Objective, SampledGradients
+from blackout.ops.cpu.tables import lookup
+from blackout.ops.engine import Objective, SampledGradients, Scalar
 
-_OBJECTIVES = {"blackout": 0, "blackout-noise": 1, "importance": 2, "nce": 3}
+_OBJECTIVES = {"blackout": 0, "blackout-noise": 1, "sampled": 2, "nce": 3}
 
 
 class SampledSaved(NamedTuple):
@@ -40,7 +40,7 @@ def sampled_forward(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    log_z: Tensor | float,
+    log_z: Scalar,
     target: Tensor,
     samples: Tensor,
     log_q_target: Tensor,
@@ -106,8 +106,8 @@ def sampled_backward(
     target: Tensor,
     samples: Tensor,
     grad: Tensor,
-    logit_sums: bool = True,
-    row_dtype: torch.dtype | None = None,
+    logit_sums: bool,
+    row_dtype: torch.dtype,
 ) -> SampledGradients:
     """The gradients of sum(grad * J); no pass over the (G, M, K) derivatives but the products."""
     hidden, weight, sample_rows, d_target, d_samples = saved
@@ -115,7 +115,6 @@ def sampled_backward(
     dtype, threads = sample_rows.dtype, torch.get_num_threads()
     grad, target = converted(grad, torch.float32), target.contiguous()
 
-    row_dtype = row_dtype or weight.dtype
     row_values = buffer((samples.numel() + target.numel(), size), row_dtype)
     d_sample_rows = row_values[: samples.numel()].view(sample_rows.shape)
     d_target_rows = row_values[samples.numel() :]

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from blackout import _native
 from blackout.ops.cpu.arrays import array, integers
+from blackout.ops.engine import Scalar
 
 
 def draw_samples(
-    threshold: Tensor, alias: Tensor, seed: int, step: int, groups: int, samples: int
+    threshold: Tensor, alias: Tensor, seed: int, step: Scalar, groups: int, samples: int
 ) -> Tensor:
     """The same words as the reference draws."""
     result = torch.empty((groups, samples), dtype=torch.int64)
@@ -19,7 +20,7 @@ def draw_samples(
         integers(alias),
         len(alias),
         seed % 2**64,
-        step % 2**64,
+        int(step) % 2**64,
         groups,
         samples,
         integers(result),

@@ -8,22 +8,11 @@ import torch
 from torch import Tensor
 
 from blackout import _native
-from blackout.ops.cpu.arrays import buffer, converted, floats, lookup, numbers, words_below
+from blackout.ops.cpu.arrays import buffer, converted, floats, numbers, words_below
+from blackout.ops.cpu.tables import lookup
 
 _TILE = 2048  # words of the vocabulary whose logits are made together …
 _CHUNK = 1024  # … for this many hidden states: the logits stay in cache
-
-
-def target_log_prob(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    product_dtype: torch.dtype,
-) -> Tensor:
-    """Exact log p(target | hidden), (N,)."""
-    logit = target_logit(hidden, weight, bias, target)
-    return logit - log_partition(hidden, weight, bias, product_dtype)
 
 
 def target_logit(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:

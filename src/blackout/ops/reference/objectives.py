@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-Objective = Literal["blackout", "blackout-noise", "importance", "nce"]
+from blackout.ops.engine import Objective
 
 
 class Objectives(NamedTuple):
@@ -71,8 +72,8 @@ def blackout_noise_objective(z_target: Tensor, z_samples: Tensor) -> Objectives:
     return Objectives(value, 1 - p_target, d_samples)
 
 
-def importance_objective(z_target: Tensor, z_samples: Tensor) -> Objectives:
-    """J = log p_i alone: importance sampling, the sampled softmax (paper 2.1)."""
+def sampled_objective(z_target: Tensor, z_samples: Tensor) -> Objectives:
+    """J = log p_i alone: the sampled softmax, the paper's importance sampling (2.1)."""
     p_target, p_samples, maximum, log_total = _softmax(z_target, z_samples)
     return Objectives((z_target - maximum) - log_total, 1 - p_target, -p_samples)
 
@@ -83,9 +84,9 @@ def nce_objective(delta_target: Tensor, delta_samples: Tensor) -> Objectives:
     return Objectives(value, torch.sigmoid(-delta_target), -torch.sigmoid(delta_samples))
 
 
-OBJECTIVES = {
+OBJECTIVES: dict[Objective, Callable[[Tensor, Tensor], Objectives]] = {
     "blackout": blackout_objective,
     "blackout-noise": blackout_noise_objective,
-    "importance": importance_objective,
+    "sampled": sampled_objective,
     "nce": nce_objective,
 }

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from blackout.ops.reference.sampling import GOLDEN, mix64, shift_right
+from blackout.ops.engine import RmsProp, Rounding, Scalar
+from blackout.ops.reference.sampling import GOLDEN, mix64, mixed, shift_right, whole
 
 
 def sum_duplicates(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -29,118 +30,86 @@ def collect_rows(rows: Tensor, values: Tensor, length: int) -> RowGradient:
     return RowGradient(*sum_duplicates(rows, values.to(_work_type(values))))
 
 
-def squared_norm(gradient: RowGradient | Tensor) -> float:
-    """The sum of the squares of a gradient."""
+def squared_norm(gradient: RowGradient | Tensor) -> Tensor:
+    """The sum of the squares of a gradient, ()."""
     values = gradient if isinstance(gradient, Tensor) else gradient.values
-    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) ** 2
+    return torch.linalg.vector_norm(values, dtype=torch.float64) ** 2
 
 
-def exact_aging(touched: Tensor, rows: Tensor, step: int, beta: float) -> Tensor:
+def exact_aging(touched: Tensor, rows: Tensor, step: Scalar, beta: float) -> Tensor:
     """beta^(steps since the last update) of each row, (U,) float64; marks the rows as updated."""
-    waited = step - touched[rows]
-    touched[rows] = step
+    now = whole(step, touched.device).to(touched.dtype)
+    waited = now - touched[rows]
+    touched[rows] = now
     return beta ** waited.double()
 
 
 def rmsprop_update(
-    weight: Tensor,
-    moment: Tensor,
-    gradient: Tensor,
-    aging: Tensor | float,
-    lr: float,
-    beta: float,
-    damping: float,
-    damping_inside: bool,
+    weight: Tensor, moment: Tensor, gradient: Tensor, aging: Tensor | float, update: RmsProp
 ) -> tuple[Tensor, Tensor]:
     """New (weight, moment): v <- aging v + (1-beta) g², theta <- theta - lr g / sqrt(v + damping).
 
     ``aging`` is beta, or for each row beta to the power of the steps it has waited. A ``moment``
     with one number a row (U, 1) takes the mean of g² over the row.
     """
+    gradient = gradient * update.factor
     square = gradient.square()
     if moment.shape != gradient.shape:
         square = square.flatten(1).mean(1).view(moment.shape)
-    moment = moment * aging + (1 - beta) * square
-    root = (moment + damping).sqrt() if damping_inside else moment.sqrt() + damping
+    moment = moment * aging + (1 - update.beta) * square
+    root = (moment + update.damping).sqrt()
     # A weight that never had a gradient has 0 / 0 without damping: it stays where it is.
-    return weight - lr * gradient / root.clamp_min(torch.finfo(root.dtype).tiny), moment
+    step = update.lr * gradient / root.clamp_min(torch.finfo(root.dtype).tiny)
+    return weight - step, moment
 
 
 def rmsprop_rows(
     weight: Tensor,
     moment: Tensor,
     gradient: RowGradient,
-    factor: float,
     aging: Tensor | float,
-    lr: float,
-    beta: float,
-    damping: float,
-    damping_inside: bool,
-    rounding: int,
+    update: RmsProp,
 ) -> None:
-    """Updates the touched rows of ``weight`` and ``moment`` in place with factor · gradient.
-
-    ``rounding`` is the key of the random bits that round a bfloat16 weight.
-    """
+    """Updates the touched rows of ``weight`` and ``moment`` in place."""
     rows, values = gradient
-    new, new_moment = rmsprop_update(
-        weight[rows].to(values.dtype),
-        moment[rows],
-        values * factor,
-        aging,
-        lr,
-        beta,
-        damping,
-        damping_inside,
-    )
-    moment[rows] = new_moment
-    weight[rows] = rounded(new, rows, rounding) if weight.dtype == torch.bfloat16 else new
+    old = weight[rows].to(values.dtype)
+    new, moment[rows] = rmsprop_update(old, moment[rows], values, aging, update)
+    weight[rows] = _stored(new, weight.dtype, rows, update.rounding)
 
 
 def rmsprop_dense(
     weight: Tensor,
     moment: Tensor,
     gradient: Tensor,
-    factor: float,
     aging: Tensor | float,
-    lr: float,
-    beta: float,
-    damping: float,
-    damping_inside: bool,
-    rounding: int,
+    update: RmsProp,
 ) -> None:
-    """Updates all of ``weight`` and ``moment`` in place with factor · gradient."""
+    """Updates all of ``weight`` and ``moment`` in place."""
     work = _work_type(weight)
-    new, new_moment = rmsprop_update(
-        weight.to(work),
-        moment,
-        gradient.to(work) * factor,
-        aging,
-        lr,
-        beta,
-        damping,
-        damping_inside,
-    )
+    new, new_moment = rmsprop_update(weight.to(work), moment, gradient.to(work), aging, update)
     moment.copy_(new_moment)
-    if weight.dtype == torch.bfloat16:
-        new = rounded(new, torch.arange(len(new), device=new.device), rounding)
-    weight.copy_(new)
+    weight.copy_(_stored(new, weight.dtype, None, update.rounding))
+
+
+def _stored(new: Tensor, dtype: torch.dtype, rows: Tensor | None, rounding: Rounding) -> Tensor:
+    """New weights of these rows, or of all, as a table of that type takes them."""
+    if dtype != torch.bfloat16:
+        return new
+    if rows is None:
+        rows = torch.arange(len(new), device=new.device)
+    return rounded(new, rows, rounding_key(rounding, new.device))
 
 
 def _work_type(values: Tensor) -> torch.dtype:
     return torch.promote_types(values.dtype, torch.float32)
 
 
-def rounding_key(seed: int, table: int, step: int) -> int:
-    """The key of the random bits with which one step rounds one table."""
-    words = torch.tensor([seed, table, step])
-    key = torch.zeros((), dtype=torch.int64)
-    for word in words:
-        key = mix64(key + word + GOLDEN)
-    return int(key)
+def rounding_key(rounding: Rounding, device: torch.device) -> Tensor:
+    """The key () of the random bits with which one step rounds one table."""
+    return mixed(tuple(rounding), device)
 
 
-def rounded(values: Tensor, rows: Tensor, key: int) -> Tensor:
+def rounded(values: Tensor, rows: Tensor, key: Tensor) -> Tensor:
     """``values`` (U, ...) float32 as bfloat16, up or down at random so that the mean is exact.
 
     16 random bits are added below the bits that stay. They are a pure function of the key, the row

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from blackout.ops.reference.objectives import OBJECTIVES, Objective
+from blackout.ops.engine import Objective, SampledGradients, Scalar
+from blackout.ops.reference.objectives import OBJECTIVES
 
 
 class SampledSaved(NamedTuple):
@@ -25,7 +26,7 @@ def sampled_forward(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    log_z: Tensor | float,
+    log_z: Scalar,
     target: Tensor,
     samples: Tensor,
     log_q_target: Tensor,
@@ -56,29 +57,18 @@ def sampled_forward(
     return value, SampledSaved(hidden, sample_rows, target_rows, d_target, d_samples)
 
 
-class SampledGradients(NamedTuple):
-    """Gradients of the sampled output layer; row i of the table's belongs to word ``rows[i]``."""
-
-    hidden: Tensor  # (G, M, h)
-    rows: Tensor  # (G*K + G*M,)
-    row_values: Tensor  # (G*K + G*M, h)
-    bias_values: Tensor | None  # (G*K + G*M,), if asked for
-    log_z: Tensor | None  # (), if asked for
-
-
 def sampled_backward(
     saved: SampledSaved,
     target: Tensor,
     samples: Tensor,
     grad: Tensor,
-    logit_sums: bool = True,
-    row_dtype: torch.dtype | None = None,
+    logit_sums: bool,
+    row_dtype: torch.dtype,
 ) -> SampledGradients:
     """The gradients of sum(grad * J); ``grad`` (G, M); bias and log Z only with ``logit_sums``.
 
-    ``row_dtype``: the type that faster versions give ``row_values``; here they are as computed.
-
-    The factors ``grad`` go into the small arrays, the hidden states, not into the (G, M, K) ones.
+    Values of rows stay as computed, whatever ``row_dtype``. The factors ``grad`` go into the small
+    arrays, the hidden states, not into the (G, M, K) ones.
     """
     hidden, sample_rows, target_rows, d_target, d_samples = saved
     dtype, work, size = sample_rows.dtype, d_samples.dtype, hidden.shape[-1]

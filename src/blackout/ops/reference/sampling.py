@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from blackout.ops.engine import Scalar
+
 GOLDEN = -7046029254386353131  # 2**64 / golden ratio, as a signed number
 _MIX1 = -4658895280553007687
 _MIX2 = -7723592293110705685
@@ -24,12 +26,27 @@ def shift_right(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (64 - bits)) - 1)  # >> keeps the sign: clear the copies of it
 
 
-def random_bits(seed: int, step: int, groups: int, places: int, device: torch.device) -> Tensor:
+def whole(number: Scalar, device: torch.device) -> Tensor:
+    """A whole number as int64 on the device; one that is there stays there."""
+    if isinstance(number, Tensor):
+        return number.to(device, torch.int64)
+    return torch.full((), number, dtype=torch.int64, device=device)
+
+
+def mixed(numbers: tuple[Scalar, ...], device: torch.device) -> Tensor:
+    """A key () that depends on all of the numbers."""
+    key = torch.zeros((), dtype=torch.int64, device=device)
+    for number in numbers:
+        key = mix64(key + whole(number, device) + GOLDEN)
+    return key
+
+
+def random_bits(seed: int, step: Scalar, groups: int, places: int, device: torch.device) -> Tensor:
     """53 random bits for each place of each group, (G, P): times 2**-53 they are uniform in [0, 1).
 
     A pure function of seed, step, group and place.
     """
-    start = mix64(mix64(torch.tensor(seed, device=device) + GOLDEN) + torch.tensor(step) * GOLDEN)
+    start = mix64(mix64(whole(seed, device) + GOLDEN) + whole(step, device) * GOLDEN)
     group = torch.arange(groups, device=device)[:, None] << 32
     place = torch.arange(places, device=device)[None, :]
     return shift_right(mix64(start + (group + place + 1) * GOLDEN), 11)
@@ -41,7 +58,7 @@ def random_below(bits: Tensor, limit: Tensor | int) -> Tensor:
 
 
 def draw_samples(
-    threshold: Tensor, alias: Tensor, seed: int, step: int, groups: int, samples: int
+    threshold: Tensor, alias: Tensor, seed: int, step: Scalar, groups: int, samples: int
 ) -> Tensor:
     """Draws (G, K) words from an alias table, a pure function of seed, step, group and place.
 

@@ -1,23 +1,54 @@
-"""The exact softmax in tiles of the vocabulary."""
+"""The exact softmax: for training with all logits at once, else in tiles of the vocabulary."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
+
+from blackout.ops.engine import SoftmaxGradients
 
 
-def target_log_prob(
+class SoftmaxSaved(NamedTuple):
+    """What the backward pass of the exact softmax needs."""
+
+    hidden: Tensor  # (N, h), in the dtype of the products
+    weight: Tensor  # (V, h)
+    log_prob: Tensor  # (N, V)
+
+
+def softmax_forward(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     target: Tensor,
     product_dtype: torch.dtype,
-) -> Tensor:
-    """Exact log p(target | hidden), (N,)."""
-    logit = target_logit(hidden, weight, bias, target)
-    return logit - log_partition(hidden, weight, bias, product_dtype)
+) -> tuple[Tensor, SoftmaxSaved]:
+    """log p(target | hidden) (N,), and what :func:`softmax_backward` needs."""
+    operand = hidden.to(product_dtype)
+    logits = torch.mm(operand, weight.to(product_dtype).mT).to(hidden.dtype)
+    if bias is not None:
+        logits = logits + bias
+    log_prob = logits.log_softmax(1)
+    value = log_prob.gather(1, target[:, None])[:, 0]
+    return value, SoftmaxSaved(operand, weight, log_prob)
+
+
+def softmax_backward(saved: SoftmaxSaved, target: Tensor, grad: Tensor) -> SoftmaxGradients:
+    """The gradients of sum(grad * log p): grad times (1 for the target, else 0) - p."""
+    operand, weight, log_prob = saved
+    dtype = operand.dtype
+    d_value = torch.zeros_like(log_prob).scatter_(1, target[:, None], grad[:, None])
+    d_logits = torch._log_softmax_backward_data(d_value, log_prob, 1, log_prob.dtype)
+    products = d_logits.to(dtype)
+    return SoftmaxGradients(
+        torch.mm(products, weight.to(dtype)).to(grad.dtype),
+        torch.mm(products.mT, operand).to(weight.dtype),
+        d_logits.sum(0),
+    )
 
 
 def target_logit(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
@@ -56,3 +87,25 @@ def _log_partition(
         total += logits.sub_(higher[:, None]).exp_().sum(1)
         maximum = higher
     return maximum + total.log()
+
+
+def logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, tile: int = 8192) -> Tensor:
+    """u of all words, (N, V): a table of another type is converted tile by tile."""
+    if weight.dtype == hidden.dtype:
+        return linear(hidden, weight, None if bias is None else bias.to(hidden.dtype))
+    parts = [linear(hidden, part.to(hidden.dtype)) for part in weight.split(tile)]
+    joined = torch.cat(parts, -1)
+    return joined if bias is None else joined + bias.to(hidden.dtype)
+
+
+def root_mean_square_prob(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, log_partition: Tensor, tile: int = 4096
+) -> Tensor:
+    """sqrt(mean over hidden states (N, h) of p(w | s)²), (V,), ``tile`` words at once."""
+    parts = []
+    for start in range(0, len(weight), tile):
+        some = hidden @ weight[start : start + tile].to(hidden.dtype).mT
+        if bias is not None:
+            some += bias[start : start + tile]
+        parts.append(some.sub_(log_partition[:, None]).exp_().square_().mean(0).sqrt())
+    return torch.cat(parts)

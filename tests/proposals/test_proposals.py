@@ -8,11 +8,15 @@ import torch
 
 from blackout import NCE, BlackOut, Sampled
 from blackout.errors import UserError
-from blackout.output.batch_proposal import BatchProposal
-from blackout.output.bigram_proposal import BigramProposal
-from blackout.output.model_proposal import ModelProposal, root_mean_square_prob
-from blackout.output.proposal import Groups, Proposal
-from blackout.output.sampled_layer import PROPOSALS
+from blackout.ops.reference import root_mean_square_prob
+from blackout.proposals import (
+    PROPOSALS,
+    BatchProposal,
+    BigramProposal,
+    Groups,
+    ModelProposal,
+    UnigramProposal,
+)
 
 V, H, K = 23, 6, 7
 COUNTS = torch.arange(1, V + 1)
@@ -34,7 +38,7 @@ def pairs(n=400):
 def make(kind, counts=COUNTS, alpha=0.4):
     proposal = PROPOSALS[kind](counts, alpha)
     if kind == "bigram":
-        proposal.count(*pairs())
+        proposal.read_text(*pairs())
     if kind == "model":
         proposal.adapt(torch.linspace(1, 5, len(counts)) ** 3)
     return proposal
@@ -61,9 +65,9 @@ def test_draws_of_a_group_have_its_density(kind, group_size):
     proposal = make(kind)
     target, context = words_of((3, group_size)), words_of((3, group_size), 2)
     context[0, 0] = V - 1  # never seen
-    drawn = proposal.draw(5, 9, target, 200_000, context=context)
+    drawn = proposal.draw(5, 9, target, 200_000, history=context[..., None])
     everything = torch.arange(V).expand(3, V)
-    density = proposal.log_density(everything, Groups(target, context)).exp()  # (G, V)
+    density = proposal.log_density(everything, Groups(target, context[..., None])).exp()  # (G, V)
     torch.testing.assert_close(density.sum(1), torch.ones(3, dtype=torch.float64))
     for samples, own in zip(drawn.samples, density, strict=True):
         assert plausible(samples, own)
@@ -75,8 +79,10 @@ def test_bigram_density_is_the_mixture_counted_by_hand():
     proposal = make("bigram")
     before, after = (x.tolist() for x in pairs())
     target, context = words_of((2, 3)), torch.tensor([[0, 3, 0], [5, V - 1, 9]])
-    found = proposal.log_density(torch.arange(V).expand(2, V), Groups(target, context)).exp()
-    q = Proposal(COUNTS, 0.4).log_q.exp()
+    found = proposal.log_density(
+        torch.arange(V).expand(2, V), Groups(target, context[..., None])
+    ).exp()
+    q = UnigramProposal(COUNTS, 0.4).log_q.exp()
     for g, w in itertools.product(range(2), range(V)):
         follows = []
         for x in context[g].tolist():
@@ -106,7 +112,9 @@ def test_batch_draws_are_the_block_s_targets():
 
 def test_batch_draws_follow_the_unigram_distribution_if_the_targets_do():
     proposal = BatchProposal(COUNTS)
-    target = Proposal(COUNTS, 1.0).words(1, 0, 100, 20_000)  # many more than are drawn of them
+    target = UnigramProposal(COUNTS, 1.0).words(
+        1, 0, 100, 20_000
+    )  # many more than are drawn of them
     drawn = proposal.draw(2, 0, target, 200)
     assert plausible(drawn.samples, proposal.marginal())
 
@@ -115,9 +123,9 @@ def test_what_a_bigram_draw_is_on_average():
     """Over contexts as the text has them: half Q_alpha, half the words that follow."""
     before, after = pairs()
     proposal = BigramProposal(torch.bincount(after, minlength=V).clamp(min=1), 0.4)
-    proposal.count(before, after)
+    proposal.read_text(before, after)
     density = proposal.log_density(
-        torch.arange(V).expand(1, V), Groups(after[None], before[None])
+        torch.arange(V).expand(1, V), Groups(after[None], before[None, :, None])
     ).exp()
     torch.testing.assert_close(density[0], proposal.marginal(), rtol=1e-12, atol=0)
 
@@ -127,9 +135,9 @@ def test_the_model_s_proposal_is_the_root_mean_square_of_its_probabilities():
     torch.nn.init.normal_(layer.bias, generator=torch.Generator().manual_seed(1))
     hidden = torch.randn(50, H, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     everything, none = torch.arange(V)[None], Groups(torch.zeros(1, 1))
-    q = Proposal(COUNTS, 1.0).log_q.exp()
+    q = UnigramProposal(COUNTS, 1.0).log_q.exp()
     torch.testing.assert_close(layer.proposal.log_density(everything, none)[0].exp(), q)
-    layer.adapt_proposal(hidden)
+    layer.follow_states(hidden)
     p = layer.log_prob(hidden).exp().square().mean(0).sqrt().detach()
     torch.testing.assert_close(
         layer.proposal.log_density(everything, none)[0].exp(), 0.9 * p / p.sum() + 0.1 * q
@@ -171,7 +179,7 @@ def test_draws_are_a_pure_function_of_seed_and_step(kind):
     target, context = words_of((4, 6)), words_of((4, 6), 2)
 
     def draw(seed, step):
-        return proposal.draw(seed, step, target, 50, context=context).samples
+        return proposal.draw(seed, step, target, 50, history=context[..., None]).samples
 
     assert torch.equal(draw(1, 2), draw(1, 2))
     assert not torch.equal(draw(1, 2), draw(1, 3))
@@ -185,7 +193,7 @@ def make_layer(loss, kind, **options):
         H, V, K, counts=COUNTS, proposal=kind, init_range=0.8, bias=True, **options
     )
     if kind == "bigram":
-        layer.proposal.count(*pairs())
+        layer.proposal.read_text(*pairs())
     return layer
 
 
@@ -213,7 +221,7 @@ def test_every_loss_with_every_proposal(loss, kind, sharing):
     for impl in ("native", "reference"):
         single = make_layer(loss, kind, impl=impl, **options)
         leaf = hidden.clone().requires_grad_()
-        value = single(leaf, target, context=context).loss
+        value = single(leaf, target, history=context).loss
         value.backward()
         losses.append(value.detach())
         gradients.append([leaf.grad, *(p.grad.to_dense() for p in single.parameters())])
@@ -231,11 +239,11 @@ def test_what_importance_sampling_estimates_whatever_the_proposal(kind, collisio
     hidden = torch.randn(20, H, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     target, context = words_of((20,)), words_of((20,), 2)
     if kind == "bigram":
-        layer.proposal.count(*pairs())
+        layer.proposal.read_text(*pairs())
     if kind == "model":
-        layer.adapt_proposal(hidden)
-    sampled = layer(hidden, target, context=context).output.detach()
-    groups = Groups(target[None], context[None])
+        layer.follow_states(hidden)
+    sampled = layer(hidden, target, history=context).output.detach()
+    groups = Groups(target[None], context[None, :, None])
     log_q = layer.proposal.log_density(target[None], groups)[0]
     log_p = layer.eval()(hidden, target).output
     estimated = log_p if collisions == "keep" else log_p - torch.log1p(-log_p.exp())
@@ -247,16 +255,16 @@ def test_what_is_missing_is_said():
     layer = BlackOut(H, V, K, counts=COUNTS, proposal="bigram")
     hidden, target = torch.randn(4, H), words_of((4,))
     with pytest.raises(UserError, match="proposal bigram has no counts"):
-        layer(hidden, target, context=target)
-    layer.proposal.count(*pairs())
+        layer(hidden, target, history=target)
+    layer.proposal.read_text(*pairs())
     with pytest.raises(UserError, match="proposal bigram needs the input words"):
         layer(hidden, target)
-    layer(hidden, target, context=target)
-    with pytest.raises(ValueError, match=r"context \(3,\) must be shaped like target \(4,\)"):
-        layer(hidden, target, context=target[:3])
+    layer(hidden, target, history=target)
+    with pytest.raises(ValueError, match=r"history \(3,\) must be target \(4,\)"):
+        layer(hidden, target, history=target[:3])
     layer.eval()(hidden, target)  # evaluation needs neither
     with pytest.raises(UserError, match="proposal is 'trigram'"):
         BlackOut(H, V, K, proposal="trigram")
     with pytest.raises(UserError, match="only a layer with proposal model"):
-        layer.adapt_proposal(hidden)
+        layer.follow_states(hidden)
     assert isinstance(BlackOut(H, V, K, proposal="model").proposal, ModelProposal)

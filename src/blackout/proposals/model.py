@@ -20,20 +20,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from blackout.ops.engine import Scalar
 from blackout.ops.reference import random_bits
-from blackout.output.proposal import Groups, Proposal
+from blackout.proposals.contract import Groups
+from blackout.proposals.unigram import UnigramProposal
 
 _ONE = 2**53
 _FREE = 0.1  # the share of Q_alpha
 
 
-class ModelProposal(Proposal):
+class ModelProposal(UnigramProposal):
     """Drawn through its cumulative distribution, a buffer: a resumed run draws the same words.
 
     The distribution is kept in units of 2**-53 as integers, which no cast of the layer changes:
     word w is drawn by the numbers ``edges[w]`` … ``edges[w + 1] - 1``.
     """
 
+    follows_model = True
     edges: Tensor
 
     def __init__(self, counts: Tensor, alpha: float) -> None:
@@ -46,7 +49,7 @@ class ModelProposal(Proposal):
         share = (1 - _FREE) * share / share.sum() + _FREE * self.log_q.exp()
         self.edges.copy_(_edges(share))
 
-    def sample(self, seed: int, step: int, groups: Groups, samples: int, impl: str) -> Tensor:
+    def sample(self, seed: int, step: Scalar, groups: Groups, samples: int, impl: str) -> Tensor:
         bits = random_bits(seed, step, len(groups.target), samples, self.edges.device)
         return torch.searchsorted(self.edges[1:], bits, right=True)
 
@@ -63,16 +66,3 @@ def _edges(share: Tensor) -> Tensor:
     ends = (share.cumsum(0) / share.sum() * _ONE).round().long()
     ends[-1] = _ONE
     return torch.cat([ends.new_zeros(1), ends])
-
-
-def root_mean_square_prob(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, log_partition: Tensor, tile: int = 4096
-) -> Tensor:
-    """sqrt(mean over hidden states (N, h) of p(w | s)²), (V,), ``tile`` words at once."""
-    parts = []
-    for start in range(0, len(weight), tile):
-        logits = hidden @ weight[start : start + tile].to(hidden.dtype).mT
-        if bias is not None:
-            logits += bias[start : start + tile]
-        parts.append(logits.sub_(log_partition[:, None]).exp_().square_().mean(0).sqrt())
-    return torch.cat(parts)

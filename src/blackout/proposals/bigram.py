@@ -7,9 +7,9 @@ group's mixture,
     Q(w) = 1/2 Q_alpha(w) + 1/2 mean_m P(w | x_m),   P the relative frequency of w after x.
 
 >>> proposal = BigramProposal(torch.ones(5), alpha=0.0)
->>> proposal.count(context=torch.tensor([0, 1, 0, 2]), follower=torch.tensor([1, 0, 2, 0]))
->>> target, context = torch.tensor([[1]]), torch.tensor([[0]])
->>> proposal.draw(seed=1, step=0, target=target, samples=9, context=context).log_q_target.exp()
+>>> proposal.read_text(context=torch.tensor([0, 1, 0, 2]), follower=torch.tensor([1, 0, 2, 0]))
+>>> target, history = torch.tensor([[1]]), torch.tensor([[[0]]])
+>>> proposal.draw(seed=1, step=0, target=target, samples=9, history=history).log_q_target.exp()
 tensor([[0.3500]], dtype=torch.float64)
 """
 
@@ -21,15 +21,20 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from blackout.errors import UserError
+from blackout.ops.engine import Scalar
 from blackout.ops.reference import random_below, random_bits
-from blackout.output.proposal import Groups, Proposal
+from blackout.proposals.contract import Groups
+from blackout.proposals.unigram import UnigramProposal
 
 
-class BigramProposal(Proposal):
-    """Needs :meth:`count` before its first draw, and the input words with each.
+class BigramProposal(UnigramProposal):
+    """Needs :meth:`read_text` before its first draw, and the input words with each.
 
     A context that the counted text does not have is followed by words of Q_alpha.
     """
+
+    history_words = 1
+    reads_text = True
 
     def __init__(self, counts: Tensor, alpha: float) -> None:
         super().__init__(counts, alpha)
@@ -39,7 +44,7 @@ class BigramProposal(Proposal):
         self.before: Tensor  # (U + 1,), occurrences of the pairs before each
         self.start: Tensor  # (V + 1,), occurrences of the contexts before each
 
-    def count(self, context: ArrayLike, follower: ArrayLike) -> None:
+    def read_text(self, context: ArrayLike, follower: ArrayLike) -> None:
         """Counts the pairs of a text: ``follower`` (N,) comes after ``context`` (N,)."""
         vocab = len(self)
         keys = np.asarray(context).astype(np.int64)
@@ -48,12 +53,12 @@ class BigramProposal(Proposal):
         pairs, times = np.unique(keys, return_counts=True)
         before = np.concatenate([[0], np.cumsum(times)])
         place = np.searchsorted(pairs, np.arange(vocab + 1) * vocab)
-        device = self.log_q.device
+        device = self._device
         self.pairs, self.before, self.start = (
             torch.from_numpy(table).to(device) for table in (pairs, before, before[place])
         )
 
-    def sample(self, seed: int, step: int, groups: Groups, samples: int, impl: str) -> Tensor:
+    def sample(self, seed: int, step: Scalar, groups: Groups, samples: int, impl: str) -> Tensor:
         pairs, context = self._pairs(), _context(groups)
         free = self.words(seed, step, len(context), samples, impl)
         bits = random_bits(seed, step, len(context), 3 * samples, context.device)
@@ -83,11 +88,14 @@ class BigramProposal(Proposal):
 
     def _pairs(self) -> Tensor:
         if self.pairs is None:
-            raise UserError("proposal bigram has no counts yet: layer.proposal.count(...) gives it")
+            raise UserError(
+                "proposal bigram has no counts yet: layer.proposal.read_text(...) gives it"
+            )
         return self.pairs
 
 
 def _context(groups: Groups) -> Tensor:
-    if groups.context is None:
-        raise UserError("proposal bigram needs the input words: layer(..., context=inputs)")
-    return groups.context
+    """The input words (G, M)."""
+    if groups.history is None:
+        raise UserError("proposal bigram needs the input words: layer(..., history=inputs)")
+    return groups.history[..., 0]

@@ -1,4 +1,4 @@
-"""Making the large tables: one row for each word of the vocabulary."""
+"""Memory for large tables: one row for each word of the vocabulary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor
 from blackout import _native
 
 STORAGE = {"fp32": torch.float32, "bf16": torch.bfloat16}
-_PIECE = 1 << 22  # numbers drawn at a time
 
 
 def empty_table(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -27,13 +26,3 @@ def _on_huge_pages(table: Tensor) -> Tensor:
     if table.device.type == "cpu":
         _native.advise_huge_pages(table.data_ptr(), math.prod(table.shape) * table.itemsize)
     return table
-
-
-def fill_uniform(table: Tensor, limit: float) -> None:
-    """Fills with U(-limit, limit); a bfloat16 table takes the nearest to the float32 draws."""
-    with torch.no_grad():
-        if table.dtype != torch.bfloat16:
-            table.uniform_(-limit, limit)
-            return
-        for piece in table.view(-1).split(_PIECE):  # never a float32 copy of the table
-            piece.copy_(torch.empty(piece.shape, device=piece.device).uniform_(-limit, limit))

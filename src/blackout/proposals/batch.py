@@ -16,18 +16,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from blackout.ops.engine import Scalar
 from blackout.ops.reference import random_below, random_bits
-from blackout.output.proposal import Groups, Proposal
+from blackout.proposals.contract import Groups
+from blackout.proposals.unigram import UnigramProposal
 
 
-class BatchProposal(Proposal):
+class BatchProposal(UnigramProposal):
     """Draws from the block's targets, with replacement; ``alpha`` has no meaning here."""
 
     def __init__(self, counts: Tensor, alpha: float = 1.0) -> None:
         super().__init__(counts, 1.0)
 
-    def sample(self, seed: int, step: int, groups: Groups, samples: int, impl: str) -> Tensor:
-        target, _, mask = groups
+    def sample(self, seed: int, step: Scalar, groups: Groups, samples: int, impl: str) -> Tensor:
+        target, mask = groups.target, groups.mask
         pool = target.flatten()
         if mask is not None and bool(mask.any()):
             pool = pool[mask.flatten()]
