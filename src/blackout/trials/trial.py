@@ -24,14 +24,9 @@ from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import MAY_CHANGE
 from blackout.work import scoring_flops, training_flops
 
-<<<<<<< HEAD
 FORMAT = 2
 _AUTO_EPOCHS = 20  # a guess at how many epochs "auto" takes
-_OVERHEAD = 50_000  # operations that would take as long as what a word costs besides arithmetic
-=======
-FORMAT = 1
 _OVERHEAD = 50_000  # what a word costs besides arithmetic, in operations that take as long
->>>>>>> main
 
 
 @dataclass(frozen=True)
