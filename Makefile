@@ -45,8 +45,8 @@ sanitize: install
 	  LD_PRELOAD=$$($(CXX) -print-file-name=libtsan.so) \
 	  $(BIN)/python tests/sanitize/kernels.py $(TSAN)/_native*.so || exit 1; \
 	done
-	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$$($(CXX) -print-file-name=libasan.so) \
-	  $(BIN)/python tests/sanitize/ngrams.py $(ASAN)/_native*.so
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) \
+	  $$($(CXX) -print-file-name=libstdc++.so)" $(BIN)/python tests/sanitize/ngrams.py $(ASAN)/_native*.so
 
 install: $(INSTALLED)
 
