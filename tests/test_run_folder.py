@@ -95,6 +95,15 @@ def test_resuming_writes_a_missing_description_again(lab, run, copy, name, epoch
     load(copy.path)
 
 
+def test_so_it_does_after_the_run_was_made_longer(lab, copy):
+    before = copy.config.read_bytes()
+    lab.train(copy.path, resume=True, epochs=3)
+    copy.config.unlink()
+    lab.train(copy.path, resume=True, epochs=4)
+    assert copy.config.read_bytes() == before
+    load(copy.path)
+
+
 # ---------------------------------------------------------------------- checkpoints
 
 

@@ -20,7 +20,7 @@ def naive_objective(
     log_q_target: Tensor,
     keep_copies: bool,
 ) -> Tensor:
-    """J of one word straight from SPEC's formulas; autograd-able; u are the logits of all words."""
+    """J of one word straight from its formula; autograd-able; u are the logits of all words."""
     kept = samples if keep_copies else [j for j in samples if j != target]
     if name == "nce":
         noise = math.log(len(samples)) + log_q

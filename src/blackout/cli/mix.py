@@ -202,5 +202,5 @@ def write_report(
     except UserError as error:
         if options.report is not None:
             raise
-        options.output.say(f"no report: {error}")  # a model of somebody else's is no fault
+        options.output.say(f"no report: {error}")  # a folder we may not write to is no fault
         return None

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
     grid = parse_grid(options.grid) or DEFAULT_GRID
     stages(config.run.epochs, len(combinations(config, grid)), options.halving)
     trials = Trials(options.out / "trials", workers=options.workers, say=output.say)
-    texts = replace(config, data=replace(config.data, test=None))  # not tuning's to see
+    texts = replace(config, data=replace(config.data, test=None))  # tuning never sees it
     data = find_data(texts, options.out / "data")
     tuned = tune(config, data.folder, grid, trials, options.halving)
     with replacing(options.out / "best.toml") as file:

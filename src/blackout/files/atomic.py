@@ -143,7 +143,7 @@ def _is_running(process: int) -> bool:
         return False
     except (OSError, OverflowError):  # it belongs to somebody else, or there is no telling
         return True
-    return process != os.getpid()  # what is ours from before now is of an earlier namesake
+    return process != os.getpid()  # our own number: left by an earlier process that had it
 
 
 def _sync_folder(folder: Path) -> None:

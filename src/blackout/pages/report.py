@@ -346,7 +346,7 @@ def _count(path: Path, prefix: str) -> tuple[int, int]:
     with open_tensors(path) as file:
         for name in file.keys():  # noqa: SIM118
             part = file.get_slice(name)
-            if name.startswith(prefix) and part.get_dtype() != "I64":  # step counters are those
+            if name.startswith(prefix) and part.get_dtype() != "I64":  # I64: counters of steps
                 parameters += math.prod(part.get_shape())
             if name == f"{prefix}embedding.weight":
                 vocab_size = part.get_shape()[0]

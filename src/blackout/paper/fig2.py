@@ -58,7 +58,7 @@ def _study(
         for method in methods
     ]
     panels, fewer = [_panel(curves, exact)], ""
-    if len(methods) > len(small.TUNED):  # who is far off hides how near the others are
+    if len(methods) > len(small.TUNED):  # one far off makes the others look alike
         fewer = " (NCE with Z = 1: three)"
         panels.append(_panel([curve for curve in curves if curve.label in small.TUNED], exact))
     return Finding(

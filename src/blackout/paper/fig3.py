@@ -9,7 +9,7 @@ from blackout.paper import small
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
 
-FAR_OFF = "NCE, Z = 1"  # it hides how near the others are: the second panel is without it
+FAR_OFF = "NCE, Z = 1"  # beside it the others look alike: the second panel is without it
 
 
 def ten_samples(lab: Lab) -> Finding:

@@ -90,7 +90,7 @@ class Lab:
         for part, path in bundled_text(folder / "whole").items():
             lines = path.read_bytes().splitlines(keepends=True)[: _QUICK_LINES[part]]
             short[part] = folder / part
-            if not short[part].exists():  # a new file would be another text to its shards
+            if not short[part].exists():  # written again, it would make its shards stale
                 with replacing(short[part]) as file:
                     file.writelines(lines)
         return short

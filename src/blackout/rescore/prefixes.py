@@ -20,8 +20,8 @@ from blackout.models.state import State
 from blackout.score.checked import checked
 from blackout.text.vocab import EOS
 
-_SENTENCES = 1 << 14  # walked together, if their states fit into …
-_STATE_BYTES = 1 << 28
+_SENTENCES = 1 << 14  # at most, walked together …
+_STATE_BYTES = 1 << 28  # … as many as have their states in this
 _ROWS = 1 << 13  # prefixes whose sums over the vocabulary are made together
 _EVENT_ROWS = 1 << 8
 

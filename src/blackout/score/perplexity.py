@@ -119,7 +119,8 @@ def _sentence_chunks(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
     """Ranges of sentences with about _CHUNK tokens, at least one sentence each."""
     first, sentences = 0, len(offsets) - 1
     while first < sentences:
-        limit = offsets[first] + offsets.dtype.type(_CHUNK)  # another type would copy them all
+        # Of the offsets' own type: searchsorted would convert them all for another.
+        limit = offsets[first] + offsets.dtype.type(_CHUNK)
         last = max(first + 1, int(np.searchsorted(offsets, limit, side="right")) - 1)
         yield first, last
         first = last

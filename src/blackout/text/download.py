@@ -70,7 +70,7 @@ def download(
     resumed = _fetch(what.url, partial, report, attempts, pause)
     found = _finish(what, partial, path)
     if found is not None and resumed:
-        # pieces of two attempts may come from two versions of the file: once more, whole
+        # The two attempts may have met two versions of the file: fetched once more from its start.
         _fetch(what.url, partial, report, attempts, pause)
         found = _finish(what, partial, path)
     if found is not None:
@@ -115,7 +115,7 @@ def _attempt(url: str, partial: Path, report: Report) -> bool:
     try:
         request = urllib.request.Request(url, headers=headers)
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
-            if response.status != 206:  # no ranges here, or another version: all of it
+            if response.status != 206:  # without ranges, or of another version, all of it comes
                 have = 0
             elif not _continues(response, have):
                 _forget(partial)

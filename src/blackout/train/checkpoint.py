@@ -60,6 +60,8 @@ class Checkpoints:
     def __init__(self, folder: RunFolder, config: Config, data: Prepared) -> None:
         self.folder, self.config, self.vocab = folder, config, data.vocab
         self.texts = {part: data.shard(part).checksum for part in ("train", "valid")}
+        # What the run began with, as config.json has it: a resumed one may have more epochs.
+        self.first_settings: dict[str, Any] = config.to_dict()
 
     def save(
         self,
@@ -75,7 +77,7 @@ class Checkpoints:
         path = self.folder.checkpoint(position.step)
         metadata = {
             "position": json.dumps(position.__dict__),
-            "config": json.dumps(self.config.to_dict()),
+            "config": json.dumps(self.first_settings),
             "config_hash": config_hash,
             "vocab_hash": self.vocab.hash,
             "texts": json.dumps(self.texts),
@@ -112,6 +114,7 @@ class Checkpoints:
         except (KeyError, TypeError, ValueError):
             raise UserError(f"{path}: is not a checkpoint of this version") from None
         self._check_same_run(path, saved_config, fields["vocab_hash"], texts)
+        self.first_settings = saved_config
         if self.folder.mend_description(saved_config, self.vocab) != config_hash:
             raise UserError(f"{path}: is from another run than {self.folder.config}")
         for p, sparse in parameter_kinds(model):

@@ -43,8 +43,10 @@ class Crew:
         self.threads = max(1, cores // self.size)
         self.keep_checkpoints = keep_checkpoints
         self.deadline = None if math.isinf(minutes) else time.time() + 60 * minutes
-        self.waiting = list(jobs)  # what comes first matters most where time is short
-        if self.deadline is None:  # else the longest first, so that none is left over at the end
+        # With a deadline in the order given, which is that of their importance; without one the
+        # longest first, so that no long run is left over at the end.
+        self.waiting = list(jobs)
+        if self.deadline is None:
             self.waiting.sort(key=lambda job: job.work, reverse=True)
         self.workers: list[Worker] = []
         self.messages: queue.SimpleQueue[tuple[Worker, Message]] = queue.SimpleQueue()

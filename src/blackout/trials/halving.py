@@ -71,8 +71,9 @@ def halve(
                 raise UserError(f"no candidate can be trained; the first: {failure}")
             going[q] = _best(reached[q], going[q], halving)
         needed = {questions[q][i] for q in range(len(questions)) for i in going[q]}
+        # A run that went out here may still be going on as the candidate of another question.
         over = [job for (q, i), job in jobs.items() if questions[q][i] not in needed]
-        trials.drop_checkpoints(over)  # but for runs that another question goes on with
+        trials.drop_checkpoints(over)
     trials.drop_checkpoints([trial for question in questions for trial in question])
     return [[found[i] for i in range(len(found))] for found in reached]
 

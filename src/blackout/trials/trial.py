@@ -25,7 +25,7 @@ from blackout.train.checkpoint import MAY_CHANGE
 from blackout.work import scoring_flops, training_flops
 
 FORMAT = 1
-_OVERHEAD = 50_000  # operations that would take as long as what a word costs besides arithmetic
+_OVERHEAD = 50_000  # what a word costs besides arithmetic, in operations that take as long
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Job:
 
 def make_job(trial: Trial, data: Prepared) -> Job:
     """Finds a trial's names; ``data`` is its folder opened."""
-    config = Config.from_dict(trial.config.to_dict())  # a 0 where 0.0 is meant is the same setting
+    config = Config.from_dict(trial.config.to_dict())  # so that alpha 0 and 0.0 have one name
     sums = {part: shard.checksum for part, shard in data.shards.items()}
     text = {"vocabulary": data.vocab.hash, "train": sums["train"], "valid": sums.get("valid")}
     run = {"format": FORMAT, "settings": lasting_settings(config), "text": text}
@@ -138,7 +138,7 @@ def _hash(values: Mapping[str, Any]) -> str:
 
 def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
     values = asdict(outcome)
-    del values["model"]  # a place, which may be another tomorrow
+    del values["model"]  # the folder may have been moved when the result is read
     return values
 
 

@@ -61,9 +61,10 @@ def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
         with contextlib.suppress(UserError):  # damaged: it is about to be replaced
             done = read_result(result)
         if done and answers(done, model, spec["keep_model"], spec["may_diverge"]):
-            return done  # by another process that held the run
+            return done  # another process did it while we waited
         inner = run
-        if epochs_done(run) > config.run.epochs:  # a longer run's, whose best model may be later
+        # A run that is past our last epoch may have its best model later: ours is trained apart.
+        if epochs_done(run) > config.run.epochs:
             inner = RunFolder(run.path / f"epochs-{config.run.epochs}")
         outcome, whole = _train_and_measure(spec, config, inner, tell)
         if spec["keep_model"] and not outcome.failure and inner.weights.is_file():
@@ -84,7 +85,7 @@ def _train_and_measure(
     if not config.run.threads:
         small = default_threads(config, len(data.vocab)) == 1
         config = replace(config, run=replace(config.run, threads=1 if small else spec["threads"]))
-    texts = {part: data.shard(part) for part in ("train", "valid")}  # the test is not training's
+    texts = {part: data.shard(part) for part in ("train", "valid")}  # no test text in training
     watch, whole = Watch(tell, spec["deadline"]), True
     try:
         train(
@@ -165,7 +166,8 @@ class Orders:
 
     def _read(self) -> None:
         rest = b""
-        while piece := os.read(0, 1 << 16):  # sys.stdin, held by a thread, could not be closed
+        # Not sys.stdin: a program cannot end while a thread waits in its read.
+        while piece := os.read(0, 1 << 16):
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 self._lines.put(line)
@@ -186,7 +188,7 @@ def _message_channel() -> Tell:
     os.dup2(2, 1)
 
     def tell(message: dict[str, Any]) -> None:
-        with contextlib.suppress(BrokenPipeError):  # the parent is gone; so are we, in a moment
+        with contextlib.suppress(BrokenPipeError):  # the parent is gone, and its end stops us too
             channel.write(json.dumps(message) + "\n")
             channel.flush()
 
