@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.plain_json import from_json
 from blackout.ngram import NGram, evaluate, train
+from blackout.pages.plots import Plot, Series, draw
+from blackout.pages.report import write_report
 from blackout.text.corpus import count_words
 from blackout.text.shards import HEADER_BYTES, Shard
 from blackout.trials.trial import read_result
@@ -155,3 +158,19 @@ def test_a_name_that_is_not_utf8(tmp_path):
             )
             assert done.returncode == 0, done.stderr
             json.loads(done.stdout)
+
+
+def test_a_run_folder_whose_name_is_not_utf8(lab, tmp_path):
+    """What was trained there can be looked at, used and resumed."""
+    out = Path(os.fsdecode(os.fsencode(tmp_path) + b"/run-\xff"))
+    lab.train(out, epochs=1)
+    write_report(out)
+    assert main(["eval", str(out), str(lab.text("test"))]) == 0
+    assert lab.train(out, resume=True, epochs=2).epochs == 2
+
+
+@pytest.mark.parametrize("name", ["a$x_{$b", "\udcff\x1b[2J", "<b>&amp;"])
+def test_names_in_a_plot_are_only_names(name):
+    svg = draw(Plot("Title", name, name, [Series(name, [1, 2], [1, 2])] * 2), "plot")
+    assert "\x1b" not in svg
+    svg.encode()

@@ -10,8 +10,9 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -62,17 +63,34 @@ def _require_space(path: Path, needed: int) -> None:
         )
 
 
+@contextmanager
+def open_tensors(path: Path) -> Iterator[Any]:
+    """A safetensors file, to look into; the library takes names in UTF-8 only, the system any."""
+    with path.open("rb") as file:
+        name = str(path) if _is_utf8(str(path)) else f"/dev/fd/{file.fileno()}"
+        with safe_open(name, framework="pt") as tensors:
+            yield tensors
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def read_metadata(path: Path) -> dict[str, str]:
     """The text fields of a tensor file, after checking that the file is whole."""
     _verify(path)
-    with safe_open(path, framework="pt") as file:
+    with open_tensors(path) as file:
         return dict(file.metadata() or {})
 
 
 def peek_metadata(path: Path) -> dict[str, str]:
     """The text fields of a tensor file, unchecked: its header is all that is read."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with open_tensors(path) as file:
             return dict(file.metadata() or {})
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
@@ -175,7 +193,7 @@ def _verify(path: Path) -> None:
                 digest.update(piece)
         if digest.hexdigest().encode() != stated:
             raise UserError(f"{path}: damaged: its checksum does not fit its content")
-        with safe_open(path, framework="pt"):
+        with open_tensors(path):
             pass
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None

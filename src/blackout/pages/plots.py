@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blackout.pages.palette import LIGHT
+from blackout.shown import visible
 
 __all__ = ["Plot", "Series", "draw", "figure_style"]
 
@@ -105,7 +106,7 @@ def _draw_axes(axes: Any, plot: Plot) -> None:
             linewidth=1.8,
             marker="o",
             markersize=4 if len(x) <= 25 else 0,
-            label=series.label,
+            label=visible(series.label),
         )
     if plot.log:
         from matplotlib.ticker import LogLocator
@@ -128,8 +129,8 @@ def _draw_axes(axes: Any, plot: Plot) -> None:
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel(plot.x_label)
-    axes.set_ylabel(plot.y_label)
+    axes.set_xlabel(visible(plot.x_label))
+    axes.set_ylabel(visible(plot.y_label))
     if plot.mark is not None and math.isfinite(plot.mark[1]):
         axes.annotate(
             _tick(plot.mark[1]),
@@ -170,5 +171,5 @@ def _for_page(svg: str, name: str, plot: Plot) -> str:
         svg = svg.replace(colour, f"var(--series-{i})")
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    label = re.sub(r'[<>&"]', "", f"{plot.title}: {plot.y_label} by {plot.x_label}")
+    label = re.sub(r'[<>&"]', "", visible(f"{plot.title}: {plot.y_label} by {plot.x_label}"))
     return svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)

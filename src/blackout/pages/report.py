@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-
 from blackout import losses
 from blackout.config import Config
+from blackout.files.tensors import open_tensors
 from blackout.models.saved import MODEL_PREFIX, load
 from blackout.pages import page
 from blackout.pages.plots import Plot, Series
@@ -344,7 +343,7 @@ def _weights(folder: RunFolder) -> tuple[Path, str] | None:
 def _count(path: Path, prefix: str) -> tuple[int, int]:
     """Parameters and vocabulary size of a model, from the file's header alone."""
     parameters = vocab_size = 0
-    with safe_open(path, framework="pt") as file:
+    with open_tensors(path) as file:
         for name in file.keys():  # noqa: SIM118
             part = file.get_slice(name)
             if name.startswith(prefix) and part.get_dtype() != "I64":  # step counters are those
