@@ -7,7 +7,7 @@ CORE := $(VENV)/.core
 INSTALLED := $(VENV)/.installed
 NATIVE := $(shell find csrc -type f) CMakeLists.txt
 
-# The native kernels under the sanitizers: a build of its own for each, a driver without PyTorch.
+# The native code under the sanitizers: a build of its own for each, drivers without PyTorch.
 COMMA := ,
 ASAN := build/sanitize-address
 TSAN := build/sanitize-thread
@@ -45,6 +45,8 @@ sanitize: install
 	  LD_PRELOAD=$$($(CXX) -print-file-name=libtsan.so) \
 	  $(BIN)/python tests/sanitize/kernels.py $(TSAN)/_native*.so || exit 1; \
 	done
+	ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) \
+	  $$($(CXX) -print-file-name=libstdc++.so)" $(BIN)/python tests/sanitize/ngrams.py $(ASAN)/_native*.so
 
 install: $(INSTALLED)
 

@@ -87,18 +87,23 @@ def use_adaptive_softmax(bench: Any, vocab_size: int) -> None:
     from torch import nn
 
     from blackout.optim import RMSProp
+    from blackout.train.step import BlockShape, ComposedStep
 
     class Adaptive(nn.Module):
+        history_words = 0
+
         def __init__(self) -> None:
             super().__init__()
             cutoffs = [vocab_size // 50, vocab_size // 10]
             self.inner = nn.AdaptiveLogSoftmaxWithLoss(256, vocab_size, cutoffs)
 
-        def forward(self, hidden: torch.Tensor, target: torch.Tensor) -> Any:
+        def forward(self, hidden: torch.Tensor, target: torch.Tensor, *_: Any) -> Any:
             return self.inner(hidden.reshape(-1, 256), target.reshape(-1))
 
     bench.model.output = Adaptive()
-    bench.optimizer = RMSProp(bench.model.parameters(), clip=1.0)
+    optimizer = RMSProp(bench.model.parameters(), clip=1.0)
+    run = bench.config.run
+    bench.step = ComposedStep(bench.model, optimizer, BlockShape(run.bptt, run.batch))
 
 
 def run(method: str, vocab_size: int, seconds: float, threads: int) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import blackout
 from blackout.cli.main import main
 from blackout.errors import UserError
 from blackout.run_folder import RunFolder
+from blackout.train.loop import Trainer
+from blackout.train.metrics import read_metrics
 from blackout.train.progress import Progress
 
 
@@ -28,8 +30,6 @@ class Breaks(Progress):
 
 def spoiled(lab, out, breaks, resume=False, **settings):
     """Trains with a network that goes wrong at some step."""
-    from blackout.train.loop import Trainer
-
     trainer = Trainer(lab.config(**settings), lab.data, RunFolder(out), resume, breaks)
     breaks.trainer = trainer
     return trainer.run()
@@ -84,3 +84,41 @@ def test_a_huge_learning_rate(lab, tmp_path, capsys, lr, cell):
     assert f"(now {float(lr):g})" in said[0]
     assert not list(out.glob("checkpoints/*"))
     assert main(lab.options(out, cell=cell, clip=0, epochs=2, loss="full")) == 0
+
+
+class BreaksLater(Progress):
+    """Spoils the weights after ``block`` blocks; counts all that were trained."""
+
+    def __init__(self, block):
+        self.block, self.trained, self.trainer = block, 0, None
+
+    def block_done(self, position):
+        self.trained += 1
+        if self.trained == self.block:
+            with torch.no_grad():
+                self.trainer.model.output.weight[:] = math.nan
+
+
+def test_losses_may_be_read_now_and_then(lab, tmp_path):
+    """As on a GPU, where looking makes the host wait: the same run, and nothing bad is saved."""
+    lab.train(tmp_path / "each", epochs=2)
+    some = Trainer(lab.config(epochs=2), lab.data, RunFolder(tmp_path / "some"), False, Progress())
+    some.step.interval = 7
+    some.run()
+    assert lab.differing(lab.final(tmp_path / "each"), lab.final(tmp_path / "some")) == []
+    losses = [
+        [
+            event["train_loss"]
+            for event in read_metrics(tmp_path / out / "metrics.jsonl")
+            if "lr" in event
+        ]
+        for out in ("each", "some")
+    ]
+    assert losses[0] == losses[1]
+
+    breaks = BreaksLater(10)
+    bad = Trainer(lab.config(epochs=2), lab.data, RunFolder(tmp_path / "bad"), False, breaks)
+    bad.step.interval, breaks.trainer = 7, bad
+    with pytest.raises(UserError, match="the loss is nan after 10 blocks; no checkpoint"):
+        bad.run()
+    assert breaks.trained < 14, "noticed within the interval"

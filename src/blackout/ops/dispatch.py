@@ -6,6 +6,7 @@ native one where it computes: on the CPU for float32 and bfloat16 numbers.
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import torch
@@ -19,6 +20,7 @@ ENGINES: dict[str, Engine] = {"native": cpu, "reference": reference}
 _NATIVE_TYPES = (torch.float32, torch.bfloat16)
 
 
+@functools.lru_cache(maxsize=64)  # a block asks seven times
 def engine_for(impl: str, device: torch.device, *dtypes: torch.dtype) -> Engine:
     """The engine that computes for tensors on ``device`` with these types.
 
