@@ -48,7 +48,10 @@ class Lab:
         return self._data
 
     def config(self, **settings: Any) -> Any:
-        """A small config; settings by their plain names, whatever their table."""
+        """A small config; settings by their plain names, whatever their table.
+
+        The preset is the one whose runs are their longer versions' beginnings.
+        """
         from blackout.config import Config
 
         small = {
@@ -61,7 +64,7 @@ class Lab:
             names = {f.name for f in dataclasses.fields(table.default_factory())}  # type: ignore
             tables[table.name] = {name: small.pop(name) for name in names & set(small)}
         assert not small, f"no such settings: {small}"
-        return Config.from_dict(tables)
+        return Config.from_dict({"preset": "paper", **tables})
 
     def train(self, out: Path, *, resume: bool = False, progress: Any = None, **settings: Any):
         from blackout.train import train
@@ -74,7 +77,7 @@ class Lab:
         small = {
             "train": self.text("train"), "valid": self.text("valid"), "test": self.text("test"),
             "out": out, "hidden": 8, "samples": 5, "batch": 4, "bptt": 5, "epochs": 1,
-            "threads": 1, "device": "cpu",
+            "threads": 1, "device": "cpu", "preset": "paper",
         }  # fmt: skip
         small |= settings
         pairs = ((f"--{k.replace('_', '-')}", str(v)) for k, v in small.items() if v is not None)

@@ -48,7 +48,7 @@ def test_dense_parameters_follow_the_formula():
     generator = torch.Generator().manual_seed(0)
     p = nn.Parameter(torch.randn(7, 5, generator=generator, dtype=torch.float64))
     weight, moment = p.detach().clone(), torch.zeros(7, 5, dtype=torch.float64)
-    optimizer = RMSProp([p], lr=0.01, beta=0.9, damping=1e-3)
+    optimizer = RMSProp([p], lr=0.01, beta=0.9, damping=1e-3, correct_bias=False)
     for _ in range(50):
         g = p.grad = torch.randn(7, 5, generator=generator, dtype=torch.float64)
         optimizer.step()
