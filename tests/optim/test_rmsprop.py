@@ -24,7 +24,9 @@ def run(decay: str, steps: int = 300, dense: bool = False, **options) -> nn.Para
     p = nn.Parameter(torch.ones(vocab, size, dtype=torch.float64))
     rate = torch.linspace(0.9, 0.01, vocab, dtype=torch.float64)
     group = {"params": [p], "update_rate": rate}
-    optimizer = RMSProp([group], lr=0.01, beta=0.97, damping=1e-6, decay=decay, **options)
+    optimizer = RMSProp(
+        [group], lr=0.01, beta=0.97, damping=1e-6, decay=decay, by_width=False, **options
+    )
     for _ in range(steps):
         gradient = row_gradient(vocab, size, 6, generator)
         p.grad = gradient.to_dense() if dense else gradient
@@ -48,7 +50,7 @@ def test_dense_parameters_follow_the_formula():
     generator = torch.Generator().manual_seed(0)
     p = nn.Parameter(torch.randn(7, 5, generator=generator, dtype=torch.float64))
     weight, moment = p.detach().clone(), torch.zeros(7, 5, dtype=torch.float64)
-    optimizer = RMSProp([p], lr=0.01, beta=0.9, damping=1e-3, correct_bias=False)
+    optimizer = RMSProp([p], lr=0.01, beta=0.9, damping=1e-3, correct_bias=False, by_width=False)
     for _ in range(50):
         g = p.grad = torch.randn(7, 5, generator=generator, dtype=torch.float64)
         optimizer.step()
@@ -61,7 +63,9 @@ def test_without_damping_it_is_pytorch_s():
     generator = torch.Generator().manual_seed(0)
     ours = nn.Parameter(torch.randn(7, 5, generator=generator, dtype=torch.float64))
     peer = nn.Parameter(ours.detach().clone())
-    our_optimizer = RMSProp([ours], lr=0.01, beta=0.9, damping=0.0)
+    our_optimizer = RMSProp(
+        [ours], lr=0.01, beta=0.9, damping=0.0, correct_bias=False, by_width=False
+    )
     their_optimizer = torch.optim.RMSprop([peer], lr=0.01, alpha=0.9, eps=0.0)
     for _ in range(50):
         ours.grad = torch.randn(7, 5, generator=generator, dtype=torch.float64)
@@ -71,13 +75,55 @@ def test_without_damping_it_is_pytorch_s():
     torch.testing.assert_close(ours, peer, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_with_its_bias_corrected_it_is_adam_without_momentum(sparse):
+    generator = torch.Generator().manual_seed(0)
+    ours = nn.Parameter(torch.randn(7, 5, generator=generator, dtype=torch.float64))
+    peer = nn.Parameter(ours.detach().clone())
+    our_optimizer = RMSProp([ours], lr=0.01, beta=0.9, damping=0.0, by_width=False)
+    their_optimizer = torch.optim.Adam([peer], lr=0.01, betas=(0.0, 0.9), eps=0.0)
+    for _ in range(50):
+        peer.grad = torch.randn(7, 5, generator=generator, dtype=torch.float64)
+        ours.grad = peer.grad.to_sparse(1) if sparse else peer.grad.clone()
+        our_optimizer.step()
+        their_optimizer.step()
+    torch.testing.assert_close(ours, peer, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [16, 256, 2048])
+def test_a_step_is_smaller_where_more_inputs_add_up(width):
+    matrix, bias = (nn.Parameter(torch.zeros(*s)) for s in ((3, width), (3,)))
+    optimizer = RMSProp([matrix, bias], lr=0.01, damping=0.0)
+    matrix.grad, bias.grad = torch.ones(3, width), torch.ones(3)
+    optimizer.step()
+    torch.testing.assert_close(-matrix, torch.full((3, width), 0.01 * (256 / width) ** (2 / 3)))
+    torch.testing.assert_close(-bias, torch.full((3,), 0.01))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_by_default_the_scale_of_the_loss_does_not_matter(sparse):
+    found = []
+    for scale in (1.0, 1e-4):
+        generator = torch.Generator().manual_seed(0)
+        p = nn.Parameter(torch.zeros(40, 3, dtype=torch.float64))
+        optimizer = RMSProp([p], lr=0.01, beta=0.9)
+        for _ in range(20):
+            gradient = row_gradient(40, 3, 6, generator) * scale
+            p.grad = gradient if sparse else gradient.to_dense()
+            optimizer.step()
+        found.append(p.detach())
+    torch.testing.assert_close(*found, rtol=1e-9, atol=0)
+    assert found[0].abs().max() > 0.01
+
+
 @pytest.mark.parametrize("decay", ["exact", "paper", "none"])
 def test_one_row_by_hand(decay):
     """A row touched at steps 1 and 4, update rate 1/2."""
     p = nn.Parameter(torch.zeros(2, 1, dtype=torch.float64))
     rate = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    groups = [{"params": [p], "update_rate": rate}]
     optimizer = RMSProp(
-        [{"params": [p], "update_rate": rate}], lr=0.1, beta=0.5, damping=0.01, decay=decay
+        groups, lr=0.1, beta=0.5, damping=0.01, decay=decay, correct_bias=False, by_width=False
     )
     for row, g in [(0, 2.0), (1, 1.0), (1, 1.0), (0, 3.0)]:
         p.grad = torch.sparse_coo_tensor(
@@ -111,7 +157,7 @@ def test_clipping_is_global_over_sparse_and_dense():
     clipped_by_hand = [p.grad.to_dense().clone() for p in (table, matrix)]
 
     set_gradients()
-    optimizer = RMSProp([table, matrix], lr=1.0, beta=0.0, damping=1e30, clip=2.0)
+    optimizer = RMSProp([table, matrix], lr=1.0, beta=0.0, damping=1e30, clip=2.0, by_width=False)
     optimizer.step()  # damping swamps the moment: the step is the clipped gradient / 1e15
     assert optimizer.last_norm == pytest.approx(norm, rel=1e-14)
     for p, g in zip((table, matrix), clipped_by_hand, strict=True):

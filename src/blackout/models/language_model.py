@@ -171,14 +171,15 @@ def build_output(
     settings = {name: getattr(config.loss, name) for name in loss.options}
     if "always_sample" in settings:
         settings["always_sample"] = always_sample  # numbers for words
+    size = config.model.projection or config.model.hidden
     spec = LayerSpec(
-        config.model.projection or config.model.hidden,
+        size,
         counts,
         config.run.seed,
         settings,
         {
             "bias": config.model.bias,
-            "init_range": config.model.init_range,
+            "init_range": config.model.init_range or size**-0.5,
             "precision": config.run.precision,
             "storage": config.model.storage,
             "impl": impl,

@@ -15,6 +15,14 @@ A step touches few rows of a huge table; the second moments v of the others shou
 1 - beta^t only; divided by that, as Adam does, it is one from the first step on. Without, the first
 step of a weight is 1 / sqrt(1 - beta) times as large as later ones.
 
+``by_width``: a step moves every weight by about lr, so a sum over n of them, such as a logit, by up
+to n times that. ``lr`` is for weights with 256 inputs; those with n get lr (256/n)^⅔, no more than
+those with 16, and what suits a narrow network does not ruin a wide one.
+
+``damping`` is a floor under v, so that weights whose gradients are nearly 0 do not move at the full
+rate all the same. None: what a gradient of ordinary size adds to v, seen at a parameter's first
+step; it does not matter then whether a loss is a mean or a sum.
+
 ``second_moment="row"`` keeps one number for each row of a table, the mean of g² over the row,
 instead of a second table. A bfloat16 table is rounded at random after each update, so that steps
 smaller than its resolution count in the mean; the random bits follow ``seed`` and the step.
@@ -41,6 +49,7 @@ from blackout.optim.clip import clip_factor, norm_of_squares
 from blackout.tables import zero_table
 
 Decay = Literal["exact", "paper", "none"]
+_WIDTH, _NARROW = 256, 16
 
 
 class RMSProp(torch.optim.Optimizer):
@@ -59,8 +68,9 @@ class RMSProp(torch.optim.Optimizer):
         lr: float = 0.001,
         *,
         beta: float = 0.999,
-        damping: float = 1e-12,
+        damping: float | None = None,
         correct_bias: bool = True,
+        by_width: bool = True,
         decay: Decay = "exact",
         second_moment: Literal["full", "row"] = "full",
         clip: float = 0.0,
@@ -71,7 +81,7 @@ class RMSProp(torch.optim.Optimizer):
             raise UserError(f'decay is {decay!r}, must be "exact", "paper" or "none"')
         if second_moment not in ("full", "row"):
             raise UserError(f'second_moment is {second_moment!r}, must be "full" or "row"')
-        if not lr > 0 or not 0 <= beta < 1 or not damping >= 0 or not clip >= 0:
+        if not lr > 0 or not 0 <= beta < 1 or not (damping or 0) >= 0 or not clip >= 0:
             raise UserError(
                 f"RMSProp needs lr > 0, 0 <= beta < 1, damping >= 0 and clip >= 0, "
                 f"not lr {lr}, beta {beta}, damping {damping}, clip {clip}"
@@ -81,6 +91,7 @@ class RMSProp(torch.optim.Optimizer):
             "beta": beta,
             "damping": damping,
             "correct_bias": correct_bias,
+            "by_width": by_width,
             "decay": decay,
             "update_rate": None,
             "second_moment": second_moment,
@@ -115,9 +126,11 @@ class RMSProp(torch.optim.Optimizer):
         for number, group, p, engine, gradient in touched:
             state = self.init_state(p, p.grad.is_sparse)  # type: ignore[union-attr]
             state["step"] += 1
+            if group["damping"] is None and "damping" not in state:
+                state["damping"] = _typical_square(engine.squared_norm(gradient), gradient, group)
             update = RmsProp(
                 factor,
-                *_rate_and_damping(group, state["step"]),
+                *_rate_and_damping(p, group, state),
                 Rounding(self.seed, number, state["step"]),
             )
             change = engine.rmsprop_dense if isinstance(gradient, Tensor) else engine.rmsprop_rows
@@ -198,15 +211,30 @@ class RMSProp(torch.optim.Optimizer):
         return _column(beta ** (1 / rate[rows].double()), state["moment"])
 
 
-def _rate_and_damping(group: dict[str, Any], step: Tensor) -> tuple[float, float, float]:
+def _typical_square(square: Scalar, gradient: Any, group: dict[str, Any]) -> Tensor:
+    """What a gradient of ordinary size adds to a second moment."""
+    values = gradient if isinstance(gradient, Tensor) else gradient.values
+    size = (
+        values.numel() if isinstance(gradient, Tensor) else len(gradient.rows) * values[:1].numel()
+    )
+    return torch.tensor((1 - group["beta"]) * float(square) / max(size, 1), dtype=torch.float64)
+
+
+def _rate_and_damping(
+    p: nn.Parameter, group: dict[str, Any], state: Any
+) -> tuple[float, float, float]:
     """lr, beta and damping with which v as it is does what v / (1 - beta^step) would do.
 
     lr g / sqrt(v / c + damping) = lr sqrt(c) g / sqrt(v + c damping).
     """
     lr, beta, damping = group["lr"], group["beta"], group["damping"]
+    if group["by_width"] and p.ndim > 1:
+        lr *= (_WIDTH / max(p.shape[-1], _NARROW)) ** (2 / 3)
+    if damping is None:
+        damping = float(state["damping"])
     if not group["correct_bias"]:
         return lr, beta, damping
-    seen = 1 - beta ** int(step)
+    seen = 1 - beta ** int(state["step"])
     return lr * math.sqrt(seen), beta, damping * seen
 
 

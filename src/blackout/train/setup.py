@@ -45,6 +45,7 @@ def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> 
         beta=optim.beta,
         damping=default_damping(config) if optim.damping is None else optim.damping,
         correct_bias=optim.correct_bias,
+        by_width=False,  # the rates know the width
         decay=optim.decay,
         second_moment=optim.second_moment,
         clip=optim.clip,

@@ -1,0 +1,78 @@
+"""How fast each kind of weight learns, and where it starts."""
+
+import pytest
+import torch
+
+from blackout.config import Config
+from blackout.models import build_model
+from blackout.train.rates import CELLS, learning_rates
+from blackout.train.setup import build_optimizer
+
+COUNTS = [5, 4, 3, 2, 1]
+
+
+def rates(cell="lstm", hidden=16, lr=1.0, batch=128, bptt=20, **model):
+    config = Config.from_dict(
+        {
+            "model": {"cell": cell, "hidden": hidden, **model},
+            "loss": {"samples": 3},
+            "optim": {"lr": lr},
+            "run": {"batch": batch, "bptt": bptt},
+        }
+    )
+    made = build_model(config, COUNTS)
+    by_name = {id(p): name for name, p in made.named_parameters()}
+    return {by_name[id(p)]: rate for p, rate in learning_rates(config, made).items()}
+
+
+@pytest.mark.parametrize("cell", list(CELLS))
+def test_sums_over_more_states_learn_more_slowly(cell):
+    narrow, wide = rates(cell, 16), rates(cell, 64)
+    fall = 4 ** -CELLS[cell].power
+    for name, rate in narrow.items():
+        factor = 1.0 if name == "embedding.weight" else fall
+        assert wide[name] == pytest.approx(rate * factor)
+
+
+def test_at_the_reference_width_and_block_they_are_the_cells():
+    assert rates("tanh", 256) == {
+        "embedding.weight": CELLS["tanh"].input,
+        "layers.0.recurrent": CELLS["tanh"].recurrent,
+        "output.table.weight": CELLS["tanh"].output,
+    }
+
+
+def test_all_go_with_lr_and_with_the_root_of_the_blocks_words():
+    plain = rates()
+    for name, rate in rates(lr=3.0, batch=32).items():
+        assert rate == pytest.approx(plain[name] * 3.0 / 2)
+
+
+def test_single_numbers_have_their_own_rate():
+    found = rates("sigmoid", 64, bias=True)
+    assert found["output.biases.weight"] == found["layers.0.bias"] == 0.01
+
+
+def test_the_paper_has_one_rate_for_all():
+    config = Config.from_dict({"preset": "paper", "model": {"hidden": 8}, "loss": {"samples": 3}})
+    optimizer = build_optimizer(config, build_model(config, COUNTS), COUNTS)
+    assert {group["lr"] for group in optimizer.param_groups} == {0.004}
+    assert not any(group["correct_bias"] for group in optimizer.param_groups)
+
+
+@pytest.mark.parametrize("hidden", [4, 64, 1024])
+def test_initial_values_follow_the_width(hidden):
+    config = Config.from_dict({"model": {"cell": "tanh", "hidden": hidden}, "loss": {"samples": 3}})
+    model = build_model(config, list(range(1, 2001)))
+    limit = hidden**-0.5
+    for weight in (model.layers[0].recurrent, model.output.weight):
+        assert float(weight.abs().max()) <= limit
+        assert float(weight.std()) == pytest.approx(limit / 3**0.5, rel=0.3)
+    assert 0.29 < float(model.embedding.weight.abs().max()) <= 0.3
+
+
+def test_init_range_stands_over_it():
+    config = Config.from_dict({"preset": "paper", "model": {"hidden": 64}, "loss": {"samples": 3}})
+    model = build_model(config, list(range(1, 501)))
+    largest = [float(p.detach().abs().max()) for p in model.parameters()]
+    assert torch.tensor(largest).max() <= 0.08
