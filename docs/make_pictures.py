@@ -325,7 +325,9 @@ def row_moments(touched: Tensor, decay: Any, rate: float) -> list[float]:
     """v of a row after each step that touches it with gradient 1."""
     table = torch.nn.Parameter(torch.zeros(2, 1))
     group = {"params": [table], "update_rate": torch.full((2,), rate)}
-    optimizer = blackout.RMSProp([group], lr=1e-6, beta=0.999, decay=decay)
+    optimizer = blackout.RMSProp(
+        [group], lr=1e-6, beta=0.999, decay=decay, damping=1e-12, correct_bias=False, by_width=False
+    )
     gradient = torch.tensor([[1.0], [0.0]]).to_sparse(1)
     moments, step = [], 0
     for moment_of_touch in touched.tolist():
