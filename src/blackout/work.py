@@ -14,7 +14,7 @@ def training_flops(config: Config, vocab_size: int) -> int:
     6h² for each square matrix of the recurrence (the first layer of a simple cell has one, its
     input matrix being the word table) and 6h for each row of the output layer's tables.
 
-    >>> training_flops(Config.from_dict({"model": {"hidden": 256}}), 64000)
+    >>> training_flops(Config.from_dict({"model": {"cell": "tanh", "hidden": 256}}), 64000)
     1161216
     """
     rows = losses.find(config.loss.loss).trained_rows(config.loss, vocab_size)
@@ -24,7 +24,7 @@ def training_flops(config: Config, vocab_size: int) -> int:
 def scoring_flops(config: Config, vocab_size: int) -> int:
     """Operations for the exact log-probability of one word.
 
-    >>> scoring_flops(Config.from_dict({"model": {"hidden": 256}}), 64000)
+    >>> scoring_flops(Config.from_dict({"model": {"cell": "tanh", "hidden": 256}}), 64000)
     32899072
     """
     rows = losses.find(config.loss.loss).scored_rows(config.loss, vocab_size)

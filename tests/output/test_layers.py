@@ -153,19 +153,19 @@ def test_the_learned_log_z_has_a_gradient():
     assert layer.log_z.shape == ()
     assert "log_z" in dict(layer.named_parameters())
     gradient = float(gradients(layer, hidden, target)["log_z"])
-    values = []
+    values, start = [], float(layer.log_z)
+    assert start == pytest.approx(math.log(layer.n_classes), rel=1e-6)
     for shift in (1e-6, -1e-6):
         layer.step.zero_()
         with torch.no_grad():
-            layer.log_z.fill_(shift)
+            layer.log_z.fill_(start + shift)
         values.append(float(layer(hidden, target).loss.detach()))
     assert gradient != 0
     assert gradient == pytest.approx((values[0] - values[1]) / 2e-6, rel=1e-6)
 
 
 def test_a_constant_log_z_is_what_a_learned_one_at_that_value_is():
-    constant = make("nce")
-    constant.log_z = 1.7
+    constant = make("nce", log_z=1.7)
     learned = make("nce-learned")
     with torch.no_grad():
         learned.log_z.fill_(1.7)

@@ -25,7 +25,6 @@ SETTINGS = Config.from_dict(
     {
         "model": {"hidden": 128, "dropout": 0.3},
         "loss": {"loss": "blackout", "samples": 100},
-        "optim": {"lr": 0.006, "lr_decay": 0.9},
         "run": {"batch": 32, "bptt": 20, "epochs": 10, "device": "cpu"},
     }
 )

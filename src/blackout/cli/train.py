@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
             "report": str(folder.report),
         }
     )
-    if result.diverged:
+    if result.diverged and not config.run.keep_going:
         raise UserError(f"training diverged: {result.diverged}; the best model is kept")
 
 

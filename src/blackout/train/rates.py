@@ -34,7 +34,7 @@ class Rates(NamedTuple):
 
 CELLS: dict[Cell, Rates] = {
     "sigmoid": Rates(0.36, 0.03, 0.012, 1 / 2),
-    "tanh": Rates(0.05, 0.002, 0.008, 1),
+    "tanh": Rates(0.015, 0.001, 0.005, 1),
     "relu": Rates(0.04, 0.003, 0.008, 2 / 3),
     "lstm": Rates(0.04, 0.003, 0.008, 2 / 3),
     "gru": Rates(0.04, 0.003, 0.008, 2 / 3),
