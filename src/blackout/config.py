@@ -6,7 +6,7 @@ and a value out of range are errors that name the key.
 
 >>> config = Config.from_toml('[loss]\\nsamples = 50\\nalpha = 0.3\\n')
 >>> config.loss.samples, config.model.cell
-(50, 'gru')
+(50, 'sigmoid')
 >>> Config.from_toml(config.to_toml()) == config
 True
 """
@@ -119,7 +119,7 @@ class TextConfig(ReadingConfig):
 class ModelConfig:
     """The recurrent network (paper eq. 1)."""
 
-    cell: Cell = "gru"
+    cell: Cell = "sigmoid"
     """The recurrent unit; relu starts from an identity matrix (IRNN)."""
     hidden: int = 256
     """Units of each recurrent layer."""
