@@ -51,7 +51,15 @@ def test_rmsprop_equals_the_reference(engine, decay, second_moment, size, clip, 
 def test_a_row_moment_is_the_mean_over_the_row():
     table = nn.Parameter(torch.zeros(4, 2))
     table.grad = torch.sparse_coo_tensor([[2]], [[3.0, 1.0]], (4, 2), check_invariants=True)
-    optimizer = RMSProp([table], lr=1.0, beta=0.5, damping=0.0, second_moment="row")
+    optimizer = RMSProp(
+        [table],
+        lr=1.0,
+        beta=0.5,
+        damping=0.0,
+        second_moment="row",
+        correct_bias=False,
+        by_width=False,
+    )
     optimizer.step()
     moment = optimizer.state[table]["moment"]
     assert moment.shape == (4, 1)
