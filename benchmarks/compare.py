@@ -27,7 +27,9 @@ from blackout.trials.trials import Outcome, Trial, Trials
 
 def with_values(config: dict[str, Any], assignments: str) -> Config:
     """The config with ``table.key=value`` assignments on top."""
-    changed = {table: dict(values) for table, values in config.items()}
+    changed: dict[str, Any] = {
+        name: dict(part) if isinstance(part, dict) else part for name, part in config.items()
+    }
     for assignment in assignments.split():
         path, _, value = assignment.partition("=")
         table, _, key = path.partition(".")

@@ -81,6 +81,7 @@ def lineup() -> Figure:
     target = torch.tensor([[TARGET]])
     drawn = layer.proposal.draw(EXAMPLE["seed"], 0, target, EXAMPLE["samples"]).samples[0]
     row = [TARGET, *drawn.tolist()]
+    assert isinstance(layer.proposal, UnigramProposal)
     posterior = (LOGITS - layer.proposal.log_q)[row].softmax(0)
     gradients = {
         "BlackOut": example_gradient(layer),

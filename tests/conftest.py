@@ -6,12 +6,20 @@ import dataclasses
 import os
 import random
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+# Where there is no GPU, Triton's interpreter runs the kernels. It must be told before anything
+# imports Triton, and frameworks that some tests import do.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Programs with needs of their own: `make fuzz` and `make test-page` run them.
+collect_ignore = ["fuzz/fuzz.py", "serve/in_a_browser.py"]
 
 WORDS = "the a cat dog bird house tree sees has likes big small old red and then".split()  # noqa: SIM905
 
@@ -101,8 +109,6 @@ class Lab:
     @staticmethod
     def differing(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
         """Names whose tensors are not the same bit for bit."""
-        import torch
-
         same = [
             name
             for name in a.keys() & b.keys()
@@ -126,8 +132,7 @@ def _one_thread() -> None:
 
     A test that is about threads asks for its own number.
     """
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
@@ -144,8 +149,6 @@ class Child:
     """
 
     def __init__(self, function: Callable[[], object]) -> None:
-        import torch
-
         torch.set_num_threads(1)
         self.pid = os.fork()
         if self.pid == 0:
@@ -170,3 +173,13 @@ class Child:
 @pytest.fixture(scope="session")
 def child() -> type[Child]:
     return Child
+
+
+@pytest.fixture(scope="session")
+def crew() -> Any:
+    """Four ranks of gloo, started when first asked for."""
+    from tests.crew import Crew
+
+    four = Crew(4)
+    yield four
+    four.close()

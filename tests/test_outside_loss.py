@@ -161,7 +161,7 @@ def test_generate(run, result):
         _, _, state = model.read_word(torch.tensor([word]), state)
     for _ in range(3):
         hidden, history, state = model.read_word(torch.tensor(words[-1:]), state)
-        best = model.output.topk(hidden, 3, history).indices[0].tolist()
+        best = model.output.topk(hidden, 3, history=history).indices[0].tolist()
         words.append(next(word for word in best if word != 1))  # never <unk>
     shown = " ".join("\n" if word == EOS else model.vocab.word(word) for word in words[1:])
     assert " ".join(text.split()).startswith(" ".join(shown.split()))

@@ -46,8 +46,8 @@ void gather(Address table, bool table_half, Address rows, i64 n, i64 size, Addre
 
 void words(int objective, bool keep_copies, i64 group_words, i64 n, i64 samples, i64 size, Address hidden,
            Address table, bool table_half, Address target, Address target_offset, Address sample,
-           Address sample_offset, Address logits, bool logits_half, Address value, Address d_target,
-           int threads) {
+           Address sample_offset, Address multiplicity, Address logits, bool logits_half,
+           Address value, Address d_target, int threads) {
   const WordArgs args{objective,
                       keep_copies,
                       group_words,
@@ -59,12 +59,46 @@ void words(int objective, bool keep_copies, i64 group_words, i64 n, i64 samples,
                       at<float>(target_offset),
                       at<i64>(sample),
                       at<float>(sample_offset),
+                      at<float>(multiplicity),
+                      numbers(logits, logits_half),
                       numbers(logits, logits_half),
                       at<float>(value),
                       at<float>(d_target)};
   parallel_ranges(n, grain(samples + size, 4096), threads, [&](i64 begin, i64 end) {
     std::vector<float> scratch(static_cast<size_t>(word_scratch(samples)));
     kernels().words(args, begin, end, scratch.data());
+  });
+}
+
+// Round `number` of three; arrays that it does not look at may be null.
+void rounds(int number, i64 group_words, i64 n, i64 columns, Address logits, bool half,
+            Address offset, Address copies, Address replaced, Address e, Address peak, Address rest,
+            Address top_z, Address left, Address top, Address to_p, Address odds, Address miss,
+            Address odds_sum, Address to_share, Address d_top, Address derivatives, int threads) {
+  const RoundArgs args{group_words,
+                       columns,
+                       numbers(logits, half),
+                       at<float>(offset),
+                       at<float>(copies),
+                       at<i64>(replaced),
+                       at<float>(e),
+                       at<float>(peak),
+                       at<float>(rest),
+                       at<float>(top_z),
+                       at<float>(left),
+                       at<i64>(top),
+                       at<float>(to_p),
+                       at<float>(odds),
+                       at<float>(miss),
+                       at<float>(odds_sum),
+                       at<float>(to_share),
+                       at<float>(d_top),
+                       numbers(derivatives, half)};
+  parallel_ranges(n, grain(columns, 4096), threads, [&](i64 begin, i64 end) {
+    std::vector<float> scratch(number == 1 ? static_cast<size_t>(word_scratch(columns)) : 0);
+    if (number == 1) kernels().round_one(args, begin, end, scratch.data());
+    if (number == 2) kernels().round_two(args, begin, end);
+    if (number == 3) kernels().round_three(args, begin, end);
   });
 }
 
@@ -165,28 +199,38 @@ double dense_squared_norm(Address values, bool half, i64 n, int threads) {
 // beta^(steps since the last update) of each row; marks the rows as updated.
 void exact_aging(Address touched, Address rows, i64 n, i64 step, double beta, Address agings,
                  int threads) {
+  constexpr i64 kKnown = 1024;  // short waits, which most rows of a much touched table have
   const double log_beta = std::log(beta);
+  const auto aging = [&](i64 waited) {
+    return waited > 0 ? static_cast<float>(std::exp(static_cast<double>(waited) * log_beta)) : 1.0f;
+  };
+  std::vector<float> known(static_cast<size_t>(n > 4 * kKnown ? kKnown : 0));
+  for (size_t waited = 0; waited < known.size(); ++waited)
+    known[waited] = aging(static_cast<i64>(waited));
   parallel_ranges(n, 1024, threads, [&](i64 begin, i64 end) {
     for (i64 i = begin; i < end; ++i) {
       int32_t &last = at<int32_t>(touched)[at<i64>(rows)[i]];
-      const double waited = static_cast<double>(step - last);
-      at<float>(agings)[i] = waited > 0 ? static_cast<float>(std::exp(waited * log_beta)) : 1.0f;
+      const i64 waited = step - last;
+      const bool is_known = static_cast<u64>(waited) < known.size();
+      at<float>(agings)[i] = is_known ? known[static_cast<size_t>(waited)] : aging(waited);
       last = static_cast<int32_t>(step);
     }
   });
 }
 
-RmsPropArgs settings(float factor, float lr, float beta, float damping, float aging, Address agings,
-                     bool row_moment, u64 rounding) {
-  return {factor, lr, beta, damping, aging, at<float>(agings), row_moment, rounding};
+RmsPropArgs settings(float factor, float lr, float beta, float damping, float shrink, float aging,
+                     Address agings, bool row_moment, u64 rounding, Address numbers) {
+  return {factor, lr,           beta,       damping,  shrink,
+          aging,  at<float>(agings), row_moment, rounding, at<i64>(numbers)};
 }
 
 void update_rows(i64 size, Address rows, Address start, Address order, Address values, bool half,
                  i64 distinct, Address table, bool table_half, Address moment, float factor,
-                 float lr, float beta, float damping, float aging, Address agings, bool row_moment,
-                 u64 rounding, int threads) {
+                 float lr, float beta, float damping, float shrink, float aging, Address agings,
+                 bool row_moment, u64 rounding, Address whole, int threads) {
   const UpdateArgs args{row_gradient(size, rows, start, order, values, half),
-                        settings(factor, lr, beta, damping, aging, agings, row_moment, rounding),
+                        settings(factor, lr, beta, damping, shrink, aging, agings, row_moment,
+                                 rounding, whole),
                         numbers(table, table_half), at<float>(moment)};
   over_rows(args.gradient, distinct, threads, [&](i64 begin, i64 end, float *scratch) {
     kernels().update_rows(args, begin, end, scratch);
@@ -194,12 +238,39 @@ void update_rows(i64 size, Address rows, Address start, Address order, Address v
 }
 
 void update_dense(i64 n, Address gradient, bool half, Address weight, Address moment, float factor,
-                  float lr, float beta, float damping, float aging, int threads) {
+                  float lr, float beta, float damping, float shrink, float aging, int threads) {
   const UpdateArgs args{{n, nullptr, nullptr, nullptr, numbers(gradient, half)},
-                        settings(factor, lr, beta, damping, aging, 0, false, 0),
+                        settings(factor, lr, beta, damping, shrink, aging, 0, false, 0, 0),
                         numbers(weight, false), at<float>(moment)};
   parallel_ranges(n, 8192, threads,
                   [&](i64 begin, i64 end) { kernels().update_dense(args, begin, end); });
+}
+
+// As update_rows, with the first moments and their memory, for all or for each row.
+void adam_rows(i64 size, Address rows, Address start, Address order, Address values, bool half,
+               i64 distinct, Address table, bool table_half, Address moment, float factor, float lr,
+               float beta, float damping, float shrink, float aging, Address agings,
+               bool row_moment, u64 rounding, Address whole, Address mean, float momentum,
+               Address momenta, int threads) {
+  const UpdateArgs update{
+      row_gradient(size, rows, start, order, values, half),
+      settings(factor, lr, beta, damping, shrink, aging, agings, row_moment, rounding, whole),
+      numbers(table, table_half), at<float>(moment)};
+  const AdamArgs args{update, at<float>(mean), momentum, at<float>(momenta)};
+  over_rows(update.gradient, distinct, threads, [&](i64 begin, i64 end, float *scratch) {
+    kernels().adam_rows(args, begin, end, scratch);
+  });
+}
+
+void adam_dense(i64 n, Address gradient, bool half, Address weight, Address moment, float factor,
+                float lr, float beta, float damping, float shrink, float aging, Address mean,
+                float momentum, int threads) {
+  const UpdateArgs update{{n, nullptr, nullptr, nullptr, numbers(gradient, half)},
+                          settings(factor, lr, beta, damping, shrink, aging, 0, false, 0, 0),
+                          numbers(weight, false), at<float>(moment)};
+  const AdamArgs args{update, at<float>(mean), momentum, nullptr};
+  parallel_ranges(n, 8192, threads,
+                  [&](i64 begin, i64 end) { kernels().adam_dense(args, begin, end); });
 }
 
 void step_forward(int activation, i64 streams, i64 size, Address product, bool half, Address input,
@@ -248,6 +319,13 @@ void bind_engine(nb::module_ &m) {
       },
       Release());
   m.def(
+      "merge_copies",
+      [](Address samples, i64 groups, i64 count, Address words, Address multiplicity, int threads) {
+        return merge_copies(at<i64>(samples), groups, count, at<i64>(words),
+                            at<float>(multiplicity), threads);
+      },
+      Release());
+  m.def(
       "offsets",
       [](Address log_q, Address bias, double constant, Address words, i64 n, Address out,
          int threads) {
@@ -258,6 +336,7 @@ void bind_engine(nb::module_ &m) {
   m.def("fill_uniform", &fill_uniform, Release());
   m.def("gather", &gather, Release());
   m.def("words", &words, Release());
+  m.def("rounds", &rounds, Release());
   m.def("scale_hidden", &scale_hidden, Release());
   m.def("hidden_gradient", &hidden_gradient, Release());
   m.def("convert", &convert, Release());
@@ -275,6 +354,8 @@ void bind_engine(nb::module_ &m) {
   m.def("exact_aging", &exact_aging, Release());
   m.def("update_rows", &update_rows, Release());
   m.def("update_dense", &update_dense, Release());
+  m.def("adam_rows", &adam_rows, Release());
+  m.def("adam_dense", &adam_dense, Release());
   m.def("step_forward", &step_forward, Release());
   m.def("step_backward", &step_backward, Release());
 }

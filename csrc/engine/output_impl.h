@@ -37,21 +37,42 @@ inline void fill_z(const T *u, const float *offset, const i64 *sample, i64 targe
   }
 }
 
+// The multiplicities of a group, padded; columns without copies do not count.
+inline void fill_copies(const float *multiplicity, i64 n, i64 padded, float *copies) {
+  sweep(n, [&](i64 k, auto part) { part.put(copies + k, part.at(multiplicity + k)); });
+  for (i64 k = n; k < padded; ++k) copies[k] = 0;
+}
+inline void leave_out_missing(const float *copies, i64 padded, float *z) {
+  for (i64 k = 0; k < padded; k += kLanes)
+    store(z + k, load(copies + k) > 0.0f ? load(z + k) : splat(kMinusInfinity));
+}
+
 void words(const WordArgs &a, i64 begin, i64 end, float *scratch) {
   const i64 k = a.samples, padded = (k + kLanes - 1) / kLanes * kLanes;
-  float *z = scratch, *odds = scratch + padded;
+  float *z = scratch, *odds = scratch + padded, *copies = scratch + 2 * padded;
+  i64 filled = -1;  // the group whose copies are there
   for (i64 word = begin; word < end; ++word) {
     const i64 group = word / a.group_words, target = a.target[word];
     float u_target = 0;
     typed(a.table, [&](const auto *table) {
       u_target = dot(a.hidden + word * a.size, table + target * a.size, a.size);
     });
-    typed(a.logits, [&](auto *logits) {
-      auto *u = logits + word * k;
-      fill_z(u, a.sample_offset + group * k, a.sample + group * k,
+    typed(a.logits, [&](const auto *logits) {
+      fill_z(logits + word * k, a.sample_offset + group * k, a.sample + group * k,
              a.keep_copies ? -1 : target, k, padded, z);
-      const WordResult result =
-          word_objective(a.objective, u_target - a.target_offset[word], z, odds, k, padded, u);
+    });
+    typed(a.derivatives, [&](auto *derivatives) {
+      auto *d = derivatives + word * k;
+      const float z_target = u_target - a.target_offset[word];
+      WordResult result;
+      if (a.multiplicity) {
+        if (group != filled) fill_copies(a.multiplicity + group * k, k, padded, copies);
+        filled = group;
+        leave_out_missing(copies, padded, z);
+        result = word_objective(a.objective, z_target, z, odds, k, padded, Merged{copies}, d);
+      } else {
+        result = word_objective(a.objective, z_target, z, odds, k, padded, Once{}, d);
+      }
       a.value[word] = result.value;
       a.d_target[word] = result.d_target;
     });

@@ -2,26 +2,50 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
 namespace blackout {
 namespace {
 
-constexpr int kDigitBits = 11;
-constexpr size_t kDigits = size_t{1} << kDigitBits;
+constexpr int kMostDigitBits = 11;
 
 struct Occurrence {
   u64 row;
   int32_t place;
 };
 
-void sort_by_digit(const std::vector<Occurrence> &from, std::vector<Occurrence> &to, int shift) {
-  std::array<size_t, kDigits + 1> start{};
-  for (const Occurrence &o : from) ++start[((o.row >> shift) & (kDigits - 1)) + 1];
-  for (size_t d = 0; d < kDigits; ++d) start[d + 1] += start[d];
-  for (const Occurrence &o : from) to[start[(o.row >> shift) & (kDigits - 1)]++] = o;
+int bits_of(u64 number) {
+  int bits = 0;
+  while (bits < 64 && number >> bits) ++bits;
+  return bits;
+}
+
+// Bits of a digit with the least work: every pass walks through the rows and through the digits.
+int digit_bits(int bits, i64 n) {
+  int best = kMostDigitBits;
+  i64 least = std::numeric_limits<i64>::max();
+  for (int each = 4; each <= kMostDigitBits; ++each) {
+    const i64 work = (bits + each - 1) / each * (2 * n + (i64{1} << each));
+    if (work >= least) continue;
+    least = work;
+    best = each;
+  }
+  return best;
+}
+
+void sort_by_digit(const std::vector<Occurrence> &from, std::vector<Occurrence> &to, int shift,
+                   int bits) {
+  const size_t digits = size_t{1} << bits;
+  std::array<int32_t, (size_t{1} << kMostDigitBits) + 1> start;
+  std::fill_n(start.begin(), digits + 1, 0);
+  for (const Occurrence &o : from) ++start[((o.row >> shift) & (digits - 1)) + 1];
+  for (size_t d = 0; d < digits; ++d) start[d + 1] += start[d];
+  for (const Occurrence &o : from)
+    to[static_cast<size_t>(start[(o.row >> shift) & (digits - 1)]++)] = o;
 }
 
 }  // namespace
@@ -29,6 +53,13 @@ void sort_by_digit(const std::vector<Occurrence> &from, std::vector<Occurrence> 
 i64 collect_rows(const i64 *gradient_rows, i64 n, i64 *rows, i64 *start, int32_t *order) {
   if (n < 0 || n > std::numeric_limits<int32_t>::max())
     throw std::length_error("more than 2,147,483,647 row gradients in one block");
+  const auto out_of_order = std::adjacent_find(gradient_rows, gradient_rows + n, std::greater_equal<>());
+  if (out_of_order == gradient_rows + n) {  // each row once already, in their order
+    std::copy_n(gradient_rows, n, rows);
+    std::iota(start, start + n + 1, i64{0});
+    std::iota(order, order + n, 0);
+    return n;
+  }
   std::vector<Occurrence> sorted(static_cast<size_t>(n)), other(static_cast<size_t>(n));
   u64 largest = 0;
   for (i64 i = 0; i < n; ++i) {
@@ -36,8 +67,9 @@ i64 collect_rows(const i64 *gradient_rows, i64 n, i64 *rows, i64 *start, int32_t
     sorted[static_cast<size_t>(i)] = {row, static_cast<int32_t>(i)};
     largest = std::max(largest, row);
   }
-  for (int shift = 0; shift < 64 && (largest >> shift) != 0; shift += kDigitBits) {
-    sort_by_digit(sorted, other, shift);
+  const int bits = bits_of(largest), each = digit_bits(bits, n);
+  for (int shift = 0; shift < bits; shift += each) {
+    sort_by_digit(sorted, other, shift, each);
     sorted.swap(other);
   }
   i64 distinct = 0;

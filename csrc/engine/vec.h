@@ -38,40 +38,61 @@ inline vf load(const bf16 *p) {
 
 inline void store(float *p, vf v) { __builtin_memcpy(p, &v, sizeof v); }
 
-// Nearest bfloat16, ties to even; a NaN stays one.
-inline void store(bf16 *p, vf v) {
+// Nearest bfloat16, ties to even; a NaN stays one. The processor's own instruction takes numbers
+// below the smallest normal one for 0.
+#if defined(__AVX512BF16__)
+inline vh nearest_half(vf v) { return (vh)_mm512_cvtneps_pbh((__m512)v); }
+inline vu nearest_half_bits(vf v) { return __builtin_convertvector(nearest_half(v), vu); }
+#else
+inline vu nearest_half_bits(vf v) {
   vu bits = (vu)v;
   vu rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   vu kept_nan = (bits >> 16) | 0x40u;
-  vu chosen = (bits & 0x7fffffffu) > 0x7f800000u ? kept_nan : rounded;
-  vh half = __builtin_convertvector(chosen, vh);
+  return (bits & 0x7fffffffu) > 0x7f800000u ? kept_nan : rounded;
+}
+inline vh nearest_half(vf v) { return __builtin_convertvector(nearest_half_bits(v), vh); }
+#endif
+
+inline void store(bf16 *p, vf v) {
+  const vh half = nearest_half(v);
   __builtin_memcpy(p, &half, sizeof half);
 }
 
 inline float as_float(float x) { return x; }
 inline float as_float(bf16 x) { return widen(x); }
 
-// The first n < kLanes numbers; the other lanes hold `fill`.
+// The first n < kLanes numbers; the other lanes hold `fill`, and nothing beyond them is touched.
+#if BLACKOUT_LANES == 16
+inline __mmask16 first_lanes(i64 n) { return static_cast<__mmask16>((1u << n) - 1); }
+
+inline vf load_part(const float *p, i64 n, float fill) {
+  return (vf)_mm512_mask_loadu_ps((__m512)splat(fill), first_lanes(n), p);
+}
+inline vf load_part(const bf16 *p, i64 n, float fill) {
+  const vh half = (vh)_mm256_maskz_loadu_epi16(first_lanes(n), p);
+  const vf wide = (vf)(__builtin_convertvector(half, vu) << 16);
+  return (vf)_mm512_mask_mov_ps((__m512)splat(fill), first_lanes(n), (__m512)wide);
+}
+inline void store_part(float *p, i64 n, vf v) { _mm512_mask_storeu_ps(p, first_lanes(n), (__m512)v); }
+inline void store_part(bf16 *p, i64 n, vf v) {
+  _mm256_mask_storeu_epi16(p, first_lanes(n), (__m256i)nearest_half(v));
+}
+#else
 template <class T> inline vf load_part(const T *p, i64 n, float fill) {
   float part[kLanes];
   for (int i = 0; i < kLanes; ++i) part[i] = fill;
   for (i64 i = 0; i < n; ++i) part[i] = as_float(p[i]);
   return load(part);
 }
-
-inline void store_part(float *p, i64 n, vf v) {
-  float part[kLanes];
+template <class T> inline void store_part(T *p, i64 n, vf v) {
+  T part[kLanes];
   store(part, v);
   for (i64 i = 0; i < n; ++i) p[i] = part[i];
 }
-inline void store_part(bf16 *p, i64 n, vf v) {
-  bf16 part[kLanes];
-  store(part, v);
-  for (i64 i = 0; i < n; ++i) p[i] = part[i];
-}
+#endif
 
 inline void set(float *p, float x) { *p = x; }
-inline void set(bf16 *p, float x) { store_part(p, 1, splat(x)); }
+inline void set(bf16 *p, float x) { *p = nearest_half(splat(x))[0]; }
 
 // body(i, part) for i = 0, kLanes, …: part.at reads kLanes numbers, part.put writes them; at the
 // end of the range both handle fewer.
@@ -90,21 +111,44 @@ template <class F> inline void sweep(i64 n, F &&body) {
   if (i < n) body(i, Part{n - i});
 }
 
-// Lanes are added in a fixed tree.
-inline float sum(vf v) {
-  float part[kLanes];
-  store(part, v);
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int i = 0; i < width; ++i) part[i] += part[i + width];
-  return part[0];
+// Lanes in a fixed tree, the upper half with the lower one: join(lower, upper).
+typedef float quarter_vf __attribute__((vector_size(16)));
+template <class F> inline float join_four(quarter_vf v, F &&join) {
+  return join(join(v[0], v[2]), join(v[1], v[3]));
+}
+template <class F> inline float join_lanes(vf v, F &&join) {
+#if BLACKOUT_LANES == 16
+  const __m256 half = (__m256)join((__v8sf)_mm512_maskz_extractf32x8_ps(0xff, (__m512)v, 0),
+                                   (__v8sf)_mm512_maskz_extractf32x8_ps(0xff, (__m512)v, 1));
+#elif BLACKOUT_LANES == 8
+  const __m256 half = (__m256)v;
+#endif
+#if BLACKOUT_LANES >= 8
+  return join_four(join((quarter_vf)_mm256_castps256_ps128(half),
+                        (quarter_vf)_mm256_extractf128_ps(half, 1)),
+                   join);
+#else
+  return join_four(v, join);
+#endif
 }
 
+inline float sum(vf v) {
+  return join_lanes(v, [](auto a, auto b) { return a + b; });
+}
 inline float maximum(vf v) {
-  float part[kLanes];
-  store(part, v);
-  float best = part[0];
-  for (int i = 1; i < kLanes; ++i) best = part[i] > best ? part[i] : best;
-  return best;
+  return join_lanes(v, [](auto a, auto b) { return b > a ? b : a; });
+}
+
+// The first lane that holds x, or kLanes.
+inline int lane_of(float x, vf v) {
+#if BLACKOUT_LANES == 16
+  return __builtin_ctz(_mm512_cmp_ps_mask((__m512)v, (__m512)splat(x), _CMP_EQ_OQ) | 1u << kLanes);
+#else
+  const vi equal = v == x;
+  int lane = 0;
+  while (lane < kLanes && !equal[lane]) ++lane;
+  return lane;
+#endif
 }
 
 // e^x to about 1e-7 relative; 0 below -87.3 (no denormals), large and finite above 88. NaN stays.

@@ -6,7 +6,7 @@ and a value out of range are errors that name the key.
 
 >>> config = Config.from_toml('[loss]\\nsamples = 50\\nalpha = 0.3\\n')
 >>> config.loss.samples, config.model.cell
-(50, 'sigmoid')
+(50, 'gru')
 >>> Config.from_toml(config.to_toml()) == config
 True
 """
@@ -40,6 +40,8 @@ MOST = {
     "layers": 100,
     "projection": 100_000,
     "samples": 10_000_000,
+    "maxent": 16,
+    "maxent_bits": 40,
     "batch": 1_000_000,
     "bptt": 1_000_000,
     "epochs": 1_000_000,
@@ -48,6 +50,9 @@ MOST = {
     "threads": 1024,
     "workers": 1024,
     "words": 100_000_000,
+    "tree_arity": 1_000_000,
+    "class_count": 1_000_000,
+    "cutoffs": 1_000_000_000,
 }
 
 
@@ -60,6 +65,16 @@ def check_whole(name: str, value: int, least: int) -> None:
     """
     _check(value >= least, name, value, f"at least {least}" if least else "0 or more")
     _check(value <= MOST[name], name, value, f"at most {MOST[name]:,}")
+
+
+def check_paths(**paths: str | None) -> None:
+    """Refuses the path of a setting that no settings file can hold."""
+    for name, path in paths.items():
+        if path is not None and not _is_utf8(path):
+            raise UserError(
+                f"{name}: the path {path!r} is not valid UTF-8, so run.toml cannot hold it; "
+                "rename the file, or give a link to it"
+            )
 
 
 @dataclass(frozen=True)
@@ -76,12 +91,7 @@ class DataConfig:
     """Folder of blackout prepare, instead of the three files."""
 
     def __post_init__(self) -> None:
-        for name, path in vars(self).items():
-            if path is not None and not _is_utf8(path):
-                raise UserError(
-                    f"{name}: the path {path!r} is not valid UTF-8, so run.toml cannot hold it; "
-                    "rename the file, or give a link to it"
-                )
+        check_paths(**vars(self))
 
 
 @dataclass(frozen=True)
@@ -119,8 +129,8 @@ class TextConfig(ReadingConfig):
 class ModelConfig:
     """The recurrent network (paper eq. 1)."""
 
-    cell: Cell = "sigmoid"
-    """The recurrent unit; relu starts from an identity matrix (IRNN)."""
+    cell: Cell = "gru"
+    """The recurrent unit; sigmoid is the paper's, relu starts from an identity matrix (IRNN)."""
     hidden: int = 256
     """Units of each recurrent layer."""
     layers: int = 1
@@ -138,6 +148,8 @@ class ModelConfig:
     """Forget everything at a sentence's end, or carry the state across it."""
     storage: Literal["fp32", "bf16"] = "fp32"
     """Number format of the two word tables; bf16 halves them, updates are rounded at random."""
+    tie: bool = False
+    """One word table for input and output; a projection must then be as wide as the layers."""
 
     def __post_init__(self) -> None:
         check_whole("hidden", self.hidden, 1)
@@ -146,6 +158,8 @@ class ModelConfig:
         _check(0 <= self.dropout < 1, "dropout", self.dropout, "at least 0 and below 1")
         if self.init_range is not None:
             _check(0 < self.init_range < math.inf, "init_range", self.init_range, "above 0")
+        if self.tie and self.projection not in (0, self.hidden):
+            _check(False, "projection", self.projection, f"0 or {self.hidden}, hidden, with tie")
 
 
 @dataclass(frozen=True)
@@ -158,8 +172,9 @@ class LossConfig:
     """K, the words drawn to stand for the vocabulary."""
     alpha: float = 1.0
     """Power of the unigram distribution words are drawn from: 0 uniform, 1 unigram."""
-    proposal: Literal["unigram", "batch", "bigram", "model"] = "unigram"
-    """Draw by word counts, from the block's targets, by input words, or as the model predicts."""
+    proposal: Literal["unigram", "batch", "bigram", "model", "lsh"] = "unigram"
+    """Draw by word counts, from the block's targets, by input words, as the model predicts, or
+    near the hidden states by locality-sensitive hashing."""
     sharing: Literal["step", "block", "word"] = "step"
     """One sample set for each time step, for the whole block, or for each word."""
     negatives: Literal["softmax", "nce"] = "softmax"
@@ -170,23 +185,67 @@ class LossConfig:
     """Keep copies of the target among its samples, or take them out (the paper); nce keeps them."""
     always_sample: tuple[str, ...] = ()
     """Words put into every sample set."""
+    sampling: Literal["global", "strata"] | None = None
+    """Draw from all words, or some from each of up to 64 groups of words, strata, so that every
+    machine has its share of the draws; None: strata where a run begins on several ranks."""
     log_z: float | Literal["learned"] = "learned"
     """NCE's log normaliser: a constant, or "learned", beginning at log V."""
+    gamma: float = 0.1
+    """With loss self-normalised: weight of the penalty (log Z)²."""
+    normalise_over: Literal["samples", "all"] = "samples"
+    """With loss self-normalised: take log Z from the samples, or from the whole vocabulary."""
+    tree_arity: int = 2
+    """Of hierarchical: children of a node of the tree, which is Huffman's."""
+    tree_file: str | None = None
+    """Of hierarchical: a tree of your own, a word and its path (0.1.1) a line."""
+    class_count: int | None = None
+    """Of classes: how many there are; None: the root of the number of words."""
+    class_file: str | None = None
+    """Of classes: your own, a word and the name of its class a line."""
+    cutoffs: tuple[int, ...] = ()
+    """Of adaptive: the first word of each cluster, words by count; none: those of least cost."""
+    spherical_lr: float = 0.01
+    """With loss spherical: rate of the layer's own SGD, for one word; lr multiplies it too."""
+    spherical_epsilon: float = 0.01
+    """With loss spherical: added to the square of each word's score."""
+    maxent: int = 0
+    """Add hashed n-gram features of up to so many words before the target; 0 for none."""
+    maxent_bits: int = 22
+    """With maxent: the features lie in 2 to this power numbers."""
 
     def __post_init__(self) -> None:
-        losses.find(self.loss)
+        if "maxent" not in losses.find(self.loss).options:
+            _check(self.maxent == 0, "maxent", self.maxent, f"0 with loss {self.loss}")
+        _check(0 <= self.gamma < math.inf, "gamma", self.gamma, "0 or more")
+        for name in ("spherical_lr", "spherical_epsilon"):
+            value = getattr(self, name)
+            _check(0 < value < math.inf, name, value, "above 0")
+        check_whole("maxent", self.maxent, 0)
+        check_whole("maxent_bits", self.maxent_bits, 1)
+        for cut in self.cutoffs:
+            check_whole("cutoffs", cut, 1)
+        _check(list(self.cutoffs) == sorted(set(self.cutoffs)), "cutoffs", self.cutoffs, "rising")
         check_whole("samples", self.samples, 1)
         _check(0 <= self.alpha <= 1, "alpha", self.alpha, "between 0 and 1")
+        check_whole("tree_arity", self.tree_arity, 2)
+        if self.class_count is not None:
+            check_whole("class_count", self.class_count, 1)
+        check_paths(tree_file=self.tree_file, class_file=self.class_file)
         if self.log_z != "learned":
             _check(math.isfinite(self.log_z), "log_z", self.log_z, 'a number or "learned"')
 
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """RMSProp with row-sparse updates (paper appendix C) and the learning-rate schedule."""
+    """The optimiser, with row-sparse updates (paper appendix C), and the learning-rate schedule."""
 
+    optimizer: Literal["rmsprop", "adagrad", "adam"] = "rmsprop"
+    """How weights follow their gradients: with second moments, with sums of squares, or with
+    both moments."""
     lr: float = 1.0
     """Learning rate: a multiple of what suits each weight, or with rates same that of every one."""
+    maxent_lr: float = 1.0
+    """Learning rate of hashed features, a multiple of what suits them."""
     rates: Literal["width", "same"] = "width"
     """A rate for each kind of weight that follows cell, width and block, or lr for all of them."""
     schedule: Literal["linear", "cosine", "validation", "constant"] | None = None
@@ -197,7 +256,11 @@ class OptimConfig:
     lr_cut: float = 0.7
     """With schedule validation: factor after an epoch that made validation worse."""
     beta: float = 0.999
-    """Memory of the second moment."""
+    """Memory of the second moment; adagrad forgets nothing."""
+    momentum: float = 0.9
+    """With optimizer adam: memory of the first moment."""
+    weight_decay: float = 0.0
+    """Part of a touched weight that a step takes away, times its learning rate."""
     correct_bias: bool = True
     """Take into account that the second moment began at 0, so that first steps are no giants."""
     damping_words: float = 1.0
@@ -215,6 +278,7 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         _check(0 < self.lr < math.inf, "lr", self.lr, "above 0")
+        _check(0 < self.maxent_lr < math.inf, "maxent_lr", self.maxent_lr, "above 0")
         _check(0 <= self.damping_words < math.inf, "damping_words", self.damping_words, "0 or more")
         _check(0 < self.lr_decay <= 1, "lr_decay", self.lr_decay, "above 0 and at most 1")
         _check(0 < self.lr_cut <= 1, "lr_cut", self.lr_cut, "above 0 and at most 1")
@@ -222,6 +286,10 @@ class OptimConfig:
         if self.damping is not None:
             _check(0 <= self.damping < math.inf, "damping", self.damping, "0 or more")
         _check(0 <= self.clip < math.inf, "clip", self.clip, "0 or more")
+        _check(0 <= self.momentum < 1, "momentum", self.momentum, "at least 0 and below 1")
+        _check(0 <= self.weight_decay < math.inf, "weight_decay", self.weight_decay, "0 or more")
+        if self.decay == "paper" and self.optimizer != "rmsprop":
+            raise UserError(f"decay paper is for optimizer rmsprop, not {self.optimizer}")
 
 
 @dataclass(frozen=True)
@@ -252,6 +320,8 @@ class RunConfig:
     """Where to train."""
     checkpoint_minutes: float = 10.0
     """Save a checkpoint this often; one is also saved after each epoch."""
+    rank_timeout: float = 300.0
+    """On several ranks: seconds to wait for one that does not answer before it is given up."""
 
     def __post_init__(self) -> None:
         check_whole("batch", self.batch, 1)
@@ -266,6 +336,7 @@ class RunConfig:
         _check(
             self.checkpoint_minutes > 0, "checkpoint_minutes", self.checkpoint_minutes, "above 0"
         )
+        _check(1 <= self.rank_timeout < 1e6, "rank_timeout", self.rank_timeout, "1 or more")
 
     @property
     def planned_epochs(self) -> int:
@@ -294,6 +365,11 @@ class Config:
             raise UserError(
                 "proposal is batch, which draws from the targets of a block: with batch 1 and "
                 "bptt 1 every sample is the target itself, and nothing would be learned"
+            )
+        if self.loss.maxent and self.optim.decay == "paper":
+            raise UserError(
+                "decay is paper, which has no rates for hashed features: with maxent it must be "
+                "exact or none"
             )
 
     @property
@@ -399,7 +475,8 @@ def _convert(value: object, hint: Any, source: str, name: str) -> object:
             if value in get_args(option):
                 return value
         elif get_origin(option) is tuple:
-            if isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
+            kind = get_args(option)[0]
+            if isinstance(value, list | tuple) and all(type(v) is kind for v in value):
                 return tuple(value)
         elif type(value) is option:
             return value

@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
+from blackout import cutoffs
 from blackout.errors import UserError
 
 if TYPE_CHECKING:
@@ -73,7 +75,36 @@ def _all(loss: LossConfig, vocab_size: int) -> float:
     return vocab_size
 
 
-_SAMPLING = ("samples", "alpha", "proposal", "sharing", "always_sample")
+def _samples_or_all(loss: LossConfig, vocab_size: int) -> float:
+    return loss.samples if loss.normalise_over == "samples" else vocab_size
+
+
+def _path(loss: LossConfig, vocab_size: int) -> float:
+    """Vectors on a path, were all words alike; of words by frequency it names fewer."""
+    arity = min(loss.tree_arity, vocab_size)
+    return (arity - 1) * math.log(vocab_size) / math.log(arity)
+
+
+def _two_choices(loss: LossConfig, vocab_size: int) -> float:
+    """The classes and the words of one, in the mean; frequent words are in smaller ones."""
+    classes = loss.class_count or round(math.sqrt(vocab_size))
+    return classes + vocab_size / classes
+
+
+def _head_and_tail(loss: LossConfig, vocab_size: int) -> float:
+    """The head and, for rare words, a cluster of shorter vectors, in the mean over words."""
+    if loss.cutoffs and loss.cutoffs[-1] < vocab_size:
+        return cutoffs.rows_of_a_word(loss.cutoffs, vocab_size)
+    return cutoffs.estimated_rows(vocab_size)
+
+
+def _square(loss: LossConfig, vocab_size: int) -> float:
+    """A few h × h matrices stand for the vocabulary; counted as rows at the default width."""
+    return 3 * 256
+
+
+_FEATURES = ("maxent", "maxent_bits")
+_SAMPLING = ("samples", "alpha", "proposal", "sharing", "always_sample", "sampling", *_FEATURES)
 _LINE_UP = (*_SAMPLING, "target_weight", "collisions")
 
 _LOSSES = {
@@ -96,7 +127,51 @@ _LOSSES = {
             _all,
         ),
         Loss("sampled", "sampled softmax", "blackout.output:Sampled", _LINE_UP, _samples, _all),
-        Loss("full", "exact softmax", "blackout.output:Full", (), _all, _all, exact=True),
+        Loss(
+            "self-normalised",
+            "self-normalised softmax",
+            "blackout.output:SelfNormalised",
+            (*_SAMPLING, "gamma", "normalise_over"),
+            _samples_or_all,
+            _all,
+        ),
+        Loss(
+            "spherical",
+            "spherical softmax",
+            "blackout.output:Spherical",
+            ("spherical_lr", "spherical_epsilon"),
+            _square,
+            _square,
+            exact=True,
+        ),
+        Loss("full", "exact softmax", "blackout.output:Full", _FEATURES, _all, _all, exact=True),
+        Loss(
+            "hierarchical",
+            "hierarchical softmax",
+            "blackout.output:Hierarchical",
+            ("tree_arity", "tree_file", *_FEATURES),
+            _path,
+            _path,
+            exact=True,
+        ),
+        Loss(
+            "classes",
+            "class-based softmax",
+            "blackout.output:Classes",
+            ("class_count", "class_file"),
+            _two_choices,
+            _two_choices,
+            exact=True,
+        ),
+        Loss(
+            "adaptive",
+            "adaptive softmax",
+            "blackout.output:Adaptive",
+            ("cutoffs",),
+            _head_and_tail,
+            _head_and_tail,
+            exact=True,
+        ),
     )
 }
 

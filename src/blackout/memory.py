@@ -49,40 +49,59 @@ class Need:
         return sum(self.parts.values())
 
 
-def training_need(config: Config, vocab_size: int) -> Need:
-    """What training takes: a rough figure from the sizes, below the truth rather than above."""
+def training_need(config: Config, vocab_size: int, ranks: int = 1) -> Need:
+    """What training takes: a rough figure from the sizes, below the truth rather than above.
+
+    Of each of several ranks: its rows of the tables, its words of a block.
+    """
     model, optim = config.model, config.optim
     weights = _weights(config, vocab_size)
     rows = vocab_size * 4 * 2  # the step of each row's last update
-    full = vocab_size * (model.hidden + output_width(config)) * 4
+    full = _table_numbers(config, vocab_size) * 4
+    first = full if optim.optimizer == "adam" else 0
     moments = full if optim.second_moment == "full" else 2 * vocab_size * 4
     parts = {
-        "word tables": weights["word tables"],
-        "second moments": moments + rows,
-        "network": 3 * weights["network"],  # with its second moments and its gradient
+        **weights,
+        "word tables": weights["word tables"] // ranks,
+        "moments": (first + moments + rows) // ranks,
+        # with its gradient and its moments
+        "network": (4 if first else 3) * weights["network"],
         "vocabulary": vocab_size * (_WORD + _PROPOSAL),
-        "a block": _block(config, vocab_size),
+        "a block": _block(config, vocab_size) // ranks,
     }
+    if "features" in weights:  # moments, clocks, and where their gradients are added up
+        parts["features"] *= 5 if first else 4
+    total = sum(parts.values())
     smaller = []
+    if parts.get("features", 0) > total // 4:
+        smaller.append("a smaller --maxent-bits")
     if model.storage == "fp32":
-        smaller.append("--storage bf16")
+        left = total - parts["word tables"] // 2
+        smaller.append(f"--storage bf16 (then {_gigabytes(left)})")
     if optim.second_moment == "full":
-        smaller.append("--second-moment row")
-    smaller += ["a smaller --hidden", "a smaller --vocab-size"]
+        left = total - (moments - 2 * vocab_size * 4)
+        smaller.append(f"--second-moment row (then {_gigabytes(left)})")
+    smaller += ["a smaller --hidden", "a smaller --vocab-size", "more machines, with torchrun"]
     if parts["a block"] > parts["word tables"]:
         smaller += ["a smaller --batch", "a smaller --bptt"]
     return Need("this run", parts, tuple(smaller))
 
 
-def scoring_need(config: Config, vocab_size: int, what: str = "the model") -> Need:
-    """What a trained model takes to score text."""
+def scoring_need(config: Config, vocab_size: int, what: str = "the model", ranks: int = 1) -> Need:
+    """What a trained model takes to score text, on each of several ranks."""
     weights = _weights(config, vocab_size)
     parts = {
         **weights,
+        "word tables": weights["word tables"] // ranks,
         "vocabulary": vocab_size * _WORD,
         "a batch of words": _SCORED * config.model.hidden * 4 * (config.model.layers + 2),
     }
     return Need(what, parts, ("a machine with more",))
+
+
+def weights_bytes(config: Config, vocab_size: int) -> int:
+    """What the weights of a model take, on disk as in memory."""
+    return sum(_weights(config, vocab_size).values())
 
 
 def require(need: Need, free: int | None, where: str = "there are") -> None:
@@ -110,11 +129,16 @@ def total_memory() -> int | None:
 
 
 def _weights(config: Config, vocab_size: int) -> dict[str, int]:
-    model, width = config.model, output_width(config)
-    numbers = vocab_size * (model.hidden + width)
+    model, numbers = config.model, _table_numbers(config, vocab_size)
     bias = vocab_size if model.bias else 0
     network = 4 * (body_weights(config) + bias)
-    return {"word tables": numbers * _STORAGE[model.storage], "network": network}
+    found = {"word tables": numbers * _STORAGE[model.storage], "network": network}
+    return found | {"features": 4 << config.loss.maxent_bits} if config.loss.maxent else found
+
+
+def _table_numbers(config: Config, vocab_size: int) -> int:
+    """Numbers in the word tables: two, or one where they are tied."""
+    return vocab_size * (config.model.hidden + (0 if config.model.tie else output_width(config)))
 
 
 def _block(config: Config, vocab_size: int) -> int:
@@ -123,8 +147,8 @@ def _block(config: Config, vocab_size: int) -> int:
     words, width = run.batch * run.bptt, output_width(config)
     states = words * (4 * model.layers + 4) * model.hidden
     kind = losses.find(loss.loss)
-    if "sharing" not in kind.options:
-        rows = round(kind.trained_rows(loss, vocab_size))
+    rows = round(kind.trained_rows(loss, vocab_size))
+    if "sharing" not in kind.options or rows != loss.samples:
         gradient = vocab_size * width if rows >= vocab_size else 0  # of every row
         return 4 * (states + 3 * words * rows + gradient)
     sets = {"step": run.bptt, "block": 1, "word": words}[loss.sharing]

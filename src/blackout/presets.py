@@ -30,6 +30,8 @@ _PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 
 def over_preset(values: dict[str, Any], source: str) -> dict[str, Any]:
     """These settings over those of the preset they name, if any."""
+    if not isinstance(values, dict):
+        raise UserError(f"{source}: settings must be a table")
     rest = {key: value for key, value in values.items() if key != "preset"}
     if "preset" not in values:
         return rest

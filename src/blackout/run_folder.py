@@ -3,7 +3,8 @@
 ==================  ====================================================================
 config.json         what the model is: its settings, with a checksum
 vocab.txt           its words and their counts
-model.safetensors   its weights, the best so far
+model.safetensors   its weights, the best so far; of several ranks it names their parts,
+                    part-of-model-….safetensors
 run.toml            the run's settings, as they can be given again
 metrics.jsonl       what happened, a line an event
 checkpoints/        everything the run needs to go on
@@ -32,6 +33,7 @@ from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import make_folder, remove_leftovers, replacing
 from blackout.files.lock import locked
+from blackout.files.part_names import named_parts, remove_parts
 from blackout.files.plain_json import from_json
 from blackout.text.vocab import Vocab
 
@@ -105,9 +107,11 @@ class RunFolder:
         return max(self._checkpoint_files(), default=None)
 
     def remove_older_checkpoints(self, newest: Path) -> None:
+        """Deletes them and their parts, and parts that no checkpoint names."""
         for path in self._checkpoint_files():
             if path < newest:
                 path.unlink()
+        remove_parts(self.checkpoints, _STEP, keep=named_parts(newest))
 
     def _checkpoint_files(self) -> list[Path]:
         try:
@@ -121,8 +125,15 @@ class RunFolder:
     def remove_leftovers(self) -> None:
         """Deletes half a file of a process that was killed: it takes up space."""
         remove_leftovers(self.weights)
+        self.remove_old_parts()
         for path in self.checkpoints.glob(f".{_STEP}*.partial"):
             path.unlink()
+        newest = self.newest_checkpoint()
+        remove_parts(self.checkpoints, _STEP, keep=named_parts(newest) if newest else ())
+
+    def remove_old_parts(self) -> None:
+        """Deletes parts of weights that are no longer those of the model."""
+        remove_parts(self.path, self.weights.stem, keep=named_parts(self.weights))
 
     def delete(self) -> None:
         """Deletes everything; killed half-way it leaves what is whole or begins from nothing.
@@ -194,7 +205,7 @@ class RunFolder:
     def copy_model(self, to: Path) -> None:
         """Copies the model without the run; the weights last: they make it a model."""
         make_folder(to)
-        for path in (self.config, self.vocab, self.weights):
+        for path in (self.config, self.vocab, *named_parts(self.weights), self.weights):
             with path.open("rb") as source, replacing(to / path.name) as copy:
                 shutil.copyfileobj(source, copy)
 

@@ -12,11 +12,20 @@ from blackout.memory import Need, free_memory, require
 
 
 def set_threads(threads: int) -> int:
-    """Lets PyTorch use this many CPU threads; 0 for all cores. Gives the number."""
+    """Lets PyTorch use this many CPU threads; 0 for all cores. Gives the number.
+
+    Ranks of one machine that were started together share its cores.
+    """
     check_whole("threads", threads, 0)
-    threads = threads or os.cpu_count() or 1
+    threads = threads or max(1, (os.cpu_count() or 1) // _ranks_here())
     torch.set_num_threads(threads)
     return threads
+
+
+def _ranks_here() -> int:
+    """Ranks on this machine, as torchrun tells them."""
+    told = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return max(1, int(told)) if told.isdecimal() else 1
 
 
 def require_memory(need: Need, device: torch.device) -> None:
@@ -24,7 +33,8 @@ def require_memory(need: Need, device: torch.device) -> None:
     if device.type == "cuda":
         require(need, torch.cuda.mem_get_info(device)[0], "the GPU has")
     else:
-        require(need, free_memory())
+        free = free_memory()
+        require(need, None if free is None else free // _ranks_here())
 
 
 def choose_device(name: str) -> torch.device:

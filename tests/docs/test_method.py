@@ -11,10 +11,11 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_examples_of_method_run() -> None:
-    text = (DOCS / "method.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["method.md", "your-network.md"])
+def test_examples_of_a_page_run(page: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    example = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "method.md", None, 0)
+    example = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page, None, 0)
     assert len(example.examples) > 10
     said: list[str] = []
     doctest.DocTestRunner(verbose=False).run(example, out=said.append)

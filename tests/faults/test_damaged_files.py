@@ -201,8 +201,8 @@ def test_metrics_with_a_damaged_line(tmp_path):
     from blackout.train.metrics import read_metrics
 
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"event": "epoch"}\n{"event": "epo')
-    assert list(read_metrics(path)) == [{"event": "epoch"}]
-    path.write_bytes(b'{"event": "epoch"}\n{"event": \xff}\n')
+    path.write_bytes(b'{"event": "note"}\n{"event": "epo')
+    assert list(read_metrics(path)) == [{"event": "note"}]
+    path.write_bytes(b'{"event": "note"}\n{"event": \xff}\n')
     with pytest.raises(UserError, match=r"metrics\.jsonl: line 2: damaged"):
         list(read_metrics(path))

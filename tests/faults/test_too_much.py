@@ -111,14 +111,16 @@ def test_the_line_says_how_much_and_what_helps(lab, tmp_path, fails, monkeypatch
         "this run needs about",
         "MB of memory (",
         "there are 0.1 MB free",
-        "what helps: --storage bf16, --second-moment row, a smaller --hidden",
+        "what helps: --storage bf16 (then ",
+        "--second-moment row (then ",
+        "a smaller --hidden",
     )
 
 
 def test_what_helps_leaves_out_what_is_set():
     plain = Config.from_dict({"model": {"storage": "bf16"}, "optim": {"second_moment": "row"}})
     need = training_need(plain, 10**9)
-    with pytest.raises(UserError, match=r"helps: a smaller --hidden, a smaller --vocab-size$"):
+    with pytest.raises(UserError, match=r"helps: a smaller --hidden, a smaller --vocab-size, more"):
         require(need, 10**9)
     large = Config.from_dict({"run": {"batch": 10**6, "bptt": 1000}})
     assert "a smaller --batch" in training_need(large, 1000).smaller

@@ -1,4 +1,4 @@
-"""RMSProp on every engine: every decay and option, rows, bfloat16 rounding."""
+"""The updates on every engine: every decay and option, rows, bfloat16 rounding."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from blackout.ops import reference
 from blackout.ops.engine import RmsProp, Rounding
-from blackout.optim import RMSProp
+from blackout.optim import Adagrad, Adam, RMSProp
 
 
 def row_gradient(vocab: int, size: int, n: int, generator: torch.Generator) -> Tensor:
@@ -18,15 +18,18 @@ def row_gradient(vocab: int, size: int, n: int, generator: torch.Generator) -> T
 @pytest.mark.parametrize("decay", ["exact", "paper", "none"])
 @pytest.mark.parametrize("second_moment", ["full", "row"])
 @pytest.mark.parametrize(("size", "clip"), [(1, 0.0), (252, 1.0)])
-def test_rmsprop_equals_the_reference(engine, decay, second_moment, size, clip, threads):
-    rate = torch.linspace(0.9, 0.01, 200, dtype=torch.float64)
+def test_rmsprop_equals_the_reference(
+    engine, decay, second_moment, size, clip, threads, fewer, home
+):
+    vocab, n, steps = fewer(200, 20), fewer(150, 40), fewer(12, 4)
+    rate = torch.linspace(0.9, 0.01, vocab, dtype=torch.float64)
 
-    def run(impl: str, dtype: torch.dtype) -> list[Tensor]:
+    def run(impl: str, dtype: torch.dtype, device: torch.device | str = "cpu") -> list[Tensor]:
         generator = torch.Generator().manual_seed(5)
-        table = nn.Parameter(torch.ones(200, size, dtype=dtype))
-        matrix = nn.Parameter(torch.ones(3, size, dtype=dtype))
+        table = nn.Parameter(torch.ones(vocab, size, dtype=dtype, device=device))
+        matrix = nn.Parameter(torch.ones(3, size, dtype=dtype, device=device))
         optimizer = RMSProp(
-            [{"params": [table, matrix], "update_rate": rate}],
+            [{"params": [table, matrix], "update_rate": rate.to(device)}],
             lr=0.01,
             beta=0.97,
             damping=1e-4,
@@ -35,17 +38,72 @@ def test_rmsprop_equals_the_reference(engine, decay, second_moment, size, clip, 
             clip=clip,
             impl=impl,
         )
-        for _ in range(12):
-            table.grad = row_gradient(200, size, 150, generator).to(dtype)
-            matrix.grad = torch.randn(3, size, generator=generator).to(dtype)
+        for _ in range(steps):
+            table.grad = row_gradient(vocab, size, n, generator).to(device, dtype)
+            matrix.grad = torch.randn(3, size, generator=generator).to(device, dtype)
             optimizer.step()
         state = optimizer.state[table]
         norm = torch.as_tensor(optimizer.last_norm)
         return [table.detach(), matrix.detach(), state["moment"], state["touched"].double(), norm]
 
     truth = run("reference", torch.float64)
-    for got, want in zip(run(engine.name, torch.float32), truth, strict=True):
-        torch.testing.assert_close(got.double(), want.double(), rtol=2e-4, atol=2e-5)
+    for got, want in zip(run(engine.name, torch.float32, home), truth, strict=True):
+        torch.testing.assert_close(got.double().cpu(), want.double(), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("optimizer_class", [Adagrad, Adam])
+@pytest.mark.parametrize("second_moment", ["full", "row"])
+@pytest.mark.parametrize(("size", "clip"), [(1, 0.0), (252, 1.0)])
+def test_adagrad_and_adam_equal_the_reference(
+    engine, optimizer_class, second_moment, size, clip, threads, fewer, home
+):
+    vocab, n, steps = fewer(200, 20), fewer(150, 40), fewer(12, 4)
+
+    def run(impl: str, dtype: torch.dtype, device: torch.device | str = "cpu") -> list[Tensor]:
+        generator = torch.Generator().manual_seed(5)
+        parameters = [
+            nn.Parameter(torch.ones(rows, size, dtype=dtype, device=device)) for rows in (vocab, 3)
+        ]
+        optimizer = optimizer_class(
+            parameters,
+            lr=0.01,
+            damping=1e-4,
+            second_moment=second_moment,
+            weight_decay=0.3,
+            clip=clip,
+            impl=impl,
+        )
+        for _ in range(steps):
+            parameters[0].grad = row_gradient(vocab, size, n, generator).to(device, dtype)
+            parameters[1].grad = torch.randn(3, size, generator=generator).to(device, dtype)
+            optimizer.step()
+        states = [value for p in parameters for value in optimizer.state[p].values()]
+        return [p.detach() for p in parameters] + states
+
+    truth = run("reference", torch.float64)
+    for got, want in zip(run(engine.name, torch.float32, home), truth, strict=True):
+        torch.testing.assert_close(got.double().cpu(), want.double(), rtol=2e-4, atol=2e-5)
+
+
+def test_adam_in_bfloat16_is_the_references(engine, threads, fewer):
+    generator = torch.Generator().manual_seed(0)
+    vocab = fewer(300, 30)
+    gradient = row_gradient(vocab, 6, 3 * vocab, generator)
+    rows, values = gradient._indices()[0], gradient._values()
+    update = RmsProp(0.5, 0.9, 0.9, 1e-6, Rounding(1, 2, torch.tensor(345)), 0.01)
+    tables = []
+    for module in (engine, reference):
+        table = torch.full((vocab, 6), 1.0).bfloat16()
+        collected = module.collect_rows(rows, values, vocab)
+        momenta = torch.ones(len(collected.rows), 1)  # with room for more than there are
+        distinct = int(collected.distinct)
+        momenta[:distinct, 0] = torch.linspace(0, 0.9, distinct)
+        mean, moment = torch.full((vocab, 6), 0.1), torch.zeros(vocab, 6)
+        module.adam_rows(table, mean, moment, collected, momenta, 1e-3, update)
+        tables.append(table)
+    # a float32 sum that differs in its last bit may fall on the other side of a draw
+    assert float((tables[0] != tables[1]).double().mean()) < 1e-3
+    assert float((tables[0] != 1).double().mean()) > 0.5
 
 
 def test_a_row_moment_is_the_mean_over_the_row():
@@ -67,17 +125,18 @@ def test_a_row_moment_is_the_mean_over_the_row():
     torch.testing.assert_close(table.detach()[2], -torch.tensor([3.0, 1.0]) / 2.5**0.5)
 
 
-def test_bfloat16_rounding_is_the_references_and_right_in_the_mean(engine, threads):
+def test_bfloat16_rounding_is_the_references_and_right_in_the_mean(engine, threads, fewer):
     generator = torch.Generator().manual_seed(0)
+    vocab = fewer(300, 30)
     for size in (1, 6, 64):
-        weight = torch.full((300, size), 1.0).bfloat16()
+        weight = torch.full((vocab, size), 1.0).bfloat16()
         ours, theirs = weight.clone(), weight.clone()
-        gradient = row_gradient(300, size, 900, generator)
+        gradient = row_gradient(vocab, size, 3 * vocab, generator)
         rows, values = gradient._indices()[0], gradient._values()
         update = RmsProp(0.5, 0.9, 0.9, 1e-6, Rounding(1, 2, torch.tensor(345)))
         for module, table in ((engine, ours), (reference, theirs)):
-            moment = torch.zeros(300, size)
-            collected = module.collect_rows(rows, values, 300)
+            moment = torch.zeros(vocab, size)
+            collected = module.collect_rows(rows, values, vocab)
             module.rmsprop_rows(table, moment, collected, 1e-3, update)
         assert not torch.equal(ours, weight)
         # a float32 sum that differs in its last bit may fall on the other side of a draw
@@ -90,9 +149,9 @@ def test_bfloat16_rounding_is_the_references_and_right_in_the_mean(engine, threa
     assert sum(draws) / len(draws) == pytest.approx(float(exact), abs=4 * 2**-7 * 0.33 / 4000**0.5)
 
 
-def test_sum_duplicates(engine, threads):
+def test_sum_duplicates(engine, threads, fewer):
     generator = torch.Generator().manual_seed(0)
-    for n in (0, 1, 500):
+    for n in (0, 1, fewer(500, 130)):
         gradient = row_gradient(70, 9, n, generator)
         got = engine.sum_duplicates(gradient._indices()[0], gradient._values())
         want = reference.sum_duplicates(gradient._indices()[0], gradient._values().double())

@@ -12,7 +12,7 @@ NATIVE = [str(path) for path in sorted(Path(__file__).parent.glob("test_engine*.
 
 def available() -> list[str]:
     found = ["portable"]
-    for isa in ("avx2", "avx512"):
+    for isa in ("avx2", "avx512", "avx512bf16"):
         code = "from blackout import _native; print(_native.isa())"
         done = subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, "BLACKOUT_ISA": isa}, check=False

@@ -95,6 +95,7 @@ def test_value_and_all_gradients_equal_autograd_of_the_naive_formula(
         0.0,
         target,
         samples,
+        None,
         log_q_target,
         log_q[samples],
         name,
@@ -173,7 +174,7 @@ def test_importance_sampling_of_every_word_once_is_the_exact_softmax():
     log_q = torch.full((7,), -math.log(7), dtype=torch.float64)
     offsets = log_q[target], log_q[samples]
     value, _ = sampled_forward(
-        hidden, weight, None, 0.0, target, samples, *offsets, "sampled", False, torch.float64
+        hidden, weight, None, 0.0, target, samples, None, *offsets, "sampled", False, torch.float64
     )
     exact = (hidden @ weight.mT).log_softmax(-1)[..., 2]
     torch.testing.assert_close(value, exact)

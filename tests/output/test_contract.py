@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from blackout import NCE, BlackOut, Full, Sampled
+from blackout import NCE, Adaptive, BlackOut, Classes, Full, Hierarchical, Sampled
 from blackout.errors import UserError
-from blackout.output import OutputLayer, flat
+from blackout.output import OutputLayer, exact
 
 V, H = 53, 6
 LAYERS = {
@@ -13,20 +13,26 @@ LAYERS = {
     "sampled": lambda **o: Sampled(H, V, 7, **o),
     "nce": lambda **o: NCE(H, V, 7, **o),
     "full": lambda **o: Full(H, V, **o),
+    "hierarchical": lambda **o: Hierarchical(H, V, counts=torch.arange(V), **o),
+    "wide tree": lambda **o: Hierarchical(H, V, counts=torch.arange(V), tree_arity=5, **o),
+    "classes": lambda **o: Classes(H, V, counts=torch.arange(V), **o),
+    "adaptive": lambda **o: Adaptive(H, V, counts=torch.arange(V), **o),
 }
 
 
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch):
-    monkeypatch.setattr(flat, "_TILE", 10)
-    monkeypatch.setattr(flat, "_LOGITS", 40)  # four states at a time
+    monkeypatch.setattr(exact, "TILE", 10)
+    monkeypatch.setattr(exact, "LOGITS", 40)  # four states at a time
 
 
 @pytest.fixture(params=LAYERS)
 def layer(request):
     torch.manual_seed(2)
     made = LAYERS[request.param](bias=True, init_range=2.0)
-    torch.nn.init.normal_(made.bias)
+    for _name, p in made.named_parameters():
+        if p.ndim == 1:
+            torch.nn.init.normal_(p)
     return made.eval()
 
 

@@ -53,6 +53,20 @@ def test_what_is_done_is_not_done_again(out, capsys):
     assert not list((out / "cache" / "runs").glob("*/checkpoints/*"))
 
 
+def test_a_table_is_put_together_from_several_commands(tmp_path, capsys):
+    def units(*only):
+        arguments = ["reproduce", "widths", "--quick", "--json", "--out", str(tmp_path), *only]
+        assert main(arguments) == 0
+        return [row["units"] for row in json.loads(capsys.readouterr().out)["rows"]]
+
+    assert units("--only", "× 16,") == [16]
+    assert units("--only", "× 8,") == [8, 16]
+    line = error_line(["widths", "--quick", "--out", str(tmp_path), "--only", "elephant"], capsys)
+    assert line.startswith(
+        "blackout reproduce: --only elephant: no such row; there are WikiText-2, "
+    )
+
+
 def test_the_noise_distribution_s_mean(out, capsys):
     """Freely drawn samples: Q; without copies of the target: Q (1 - p) / (1 - Q)."""
     for row in reproduce("appendix-a", out, capsys)["rows"]:

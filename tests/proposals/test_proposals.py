@@ -41,6 +41,8 @@ def make(kind, counts=COUNTS, alpha=0.4):
         proposal.read_text(*pairs())
     if kind == "model":
         proposal.adapt(torch.linspace(1, 5, len(counts)) ** 3)
+    if kind == "lsh":
+        proposal.see_rows(torch.randn(V, H, generator=torch.Generator().manual_seed(4)), 0)
     return proposal
 
 
@@ -177,9 +179,10 @@ def test_a_cast_of_the_layer_keeps_every_word_within_reach():
 def test_draws_are_a_pure_function_of_seed_and_step(kind):
     proposal = make(kind)
     target, context = words_of((4, 6)), words_of((4, 6), 2)
+    given = {"history": context[..., None], "states": torch.rand(4, 6, H)}
 
     def draw(seed, step):
-        return proposal.draw(seed, step, target, 50, history=context[..., None]).samples
+        return proposal.draw(seed, step, target, 50, **given).samples
 
     assert torch.equal(draw(1, 2), draw(1, 2))
     assert not torch.equal(draw(1, 2), draw(1, 3))

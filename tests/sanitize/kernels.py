@@ -59,6 +59,10 @@ def output_layer(
     native.draw_samples(at(threshold), at(alias), vocab, 1, 2, groups, k, at(samples), THREADS)
     assert samples.min() >= 0
     assert samples.max() < vocab
+    merged, multiplicity = np.empty_like(samples), np.empty(samples.shape, np.float32)
+    columns = native.merge_copies(at(samples), groups, k, at(merged), at(multiplicity), THREADS)
+    assert columns == max(len(np.unique(row)) for row in samples)
+    assert (multiplicity.sum(1) == k).all()
     target = rng.integers(vocab, size=n)
     log_q, bias = np.log(rng.random(vocab)), floats(rng, vocab)
     offsets = [np.empty(words.size, np.float32) for words in (target, samples)]
@@ -77,13 +81,14 @@ def output_layer(
         assert np.array_equal(rows, plain[target])
         for objective in range(4):
             for logits, logits_half in formats(floats(rng, n, k)):
-                native.words(
-                    objective, objective == 3, words, n, k, size, at(hidden), at(table), half,
-                    at(target), at(offsets[0]), at(samples), at(offsets[1]), at(logits),
-                    logits_half, at(value), at(d_target), THREADS,
-                )  # fmt: skip
-                assert np.isfinite(value).all()
-                assert np.isfinite(d_target).all()
+                for copies in (0, at(multiplicity)):
+                    native.words(
+                        objective, objective == 3, words, n, k, size, at(hidden), at(table), half,
+                        at(target), at(offsets[0]), at(samples), at(offsets[1]), copies, at(logits),
+                        logits_half, at(value), at(d_target), THREADS,
+                    )  # fmt: skip
+                    assert np.isfinite(value).all()
+                    assert np.isfinite(d_target).all()
         for product, product_half in formats(floats(rng, n, size)):
             out = np.empty((n, size), np.float32)
             native.hidden_gradient(
@@ -146,9 +151,17 @@ def rmsprop(native: Any, rng: np.random.Generator, n: int, size: int, vocab: int
             for row_moment in (False, True):
                 moment = np.zeros((vocab, 1 if row_moment else size), np.float32)
                 native.update_rows(
-                    *place, at(table), table_half, at(moment), 0.5, 0.1, 0.9, 1e-3, 0.0,
-                    at(agings), row_moment, 77, THREADS,
+                    *place, at(table), table_half, at(moment), 0.5, 0.1, 0.9, 1e-3, 0.0, 0.0,
+                    at(agings), row_moment, 77, at(rows), THREADS,
                 )  # fmt: skip
+                mean, second = np.zeros((vocab, size), np.float32), np.zeros_like(moment)
+                native.adam_rows(
+                    *place, at(table), table_half, at(second), 0.5, 0.1, 0.9, 1e-3,
+                    0.1, 0.0, at(agings), row_moment, 77, at(rows), at(mean), 0.0, at(agings),
+                    THREADS,
+                )  # fmt: skip
+                want = (1 - 0.9**5) * 0.5 * sums
+                np.testing.assert_allclose(mean, want, rtol=1e-3, atol=1e-4)
                 square = (0.5 * sums) ** 2
                 want = 0.1 * (square.mean(1, keepdims=True) if row_moment else square)
                 np.testing.assert_allclose(moment, want, rtol=1e-3, atol=1e-5)
@@ -156,8 +169,13 @@ def rmsprop(native: Any, rng: np.random.Generator, n: int, size: int, vocab: int
     moment = abs(moment)
     native.dense_squared_norm(at(dense), False, dense.size, THREADS)
     native.update_dense(
-        dense.size, at(dense), False, at(weight), at(moment), 1.0, 0.1, 0.9, 1e-3, 0.9,
+        dense.size, at(dense), False, at(weight), at(moment), 1.0, 0.1, 0.9, 1e-3, 0.0, 0.9,
         THREADS,
+    )  # fmt: skip
+    mean = np.zeros_like(dense)
+    native.adam_dense(
+        dense.size, at(dense), False, at(weight), at(moment), 1.0, 0.1, 0.9, 1e-3, 0.1, 0.9,
+        at(mean), 0.9, THREADS,
     )  # fmt: skip
     assert np.isfinite(weight).all()
 
@@ -183,6 +201,107 @@ def recurrence(native: Any, rng: np.random.Generator, streams: int, size: int) -
             assert np.isfinite(gradient).all()
 
 
+def products(native: Any, rng: np.random.Generator, rows: int, depth: int, columns: int) -> None:
+    left, right = floats(rng, rows, depth), floats(rng, depth, columns)
+    want = np.einsum("ik,kj->ij", left.astype(np.float64), right)  # no threads of a BLAS
+    numbers = native.panel_numbers(depth, columns)
+    for a, a_half in formats(left) + formats(np.ascontiguousarray(left.T)):
+        steps = (depth, 1) if a.shape == left.shape else (1, rows)  # no shape here is square
+        for b, b_half in formats(right) + formats(np.ascontiguousarray(right.T)):
+            as_columns = b.shape != right.shape
+            for panels, panels_half in formats(np.empty(numbers, np.float32)):
+                for out, out_half in formats(np.empty((rows, columns), np.float32)):
+                    native.pack(
+                        at(b), b_half, b.shape[1], 0, at(panels), panels_half, depth, columns,
+                        as_columns, THREADS,
+                    )  # fmt: skip
+                    native.product(
+                        at(a), a_half, *steps, at(panels), panels_half, rows, depth, columns,
+                        at(out), out_half, columns, False, 1, THREADS,
+                    )  # fmt: skip
+                    plain = from_half(out) if out_half else out
+                    np.testing.assert_allclose(plain, want, rtol=2**-7, atol=depth**0.5 * 1e-2)
+
+
+def chain(words: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The deepest binary tree: at each node a word, or all that come after it."""
+    nodes = np.arange(words - 1)
+    up = np.concatenate([nodes, nodes[-1:], nodes - 1]).astype(np.int32)
+    place = np.zeros(2 * words - 1, np.int32)
+    place[words - 1 :] = 1
+    return up, place, np.arange(words, dtype=np.int32)
+
+
+def whole_step(
+    native: Any,
+    rng: np.random.Generator,
+    cell: int,
+    half: bool,
+    sharing: str,
+    dropout: float,
+    tree: bool = False,
+) -> None:
+    """Some blocks of a network of two layers with biases; the loss must fall."""
+    steps, streams, size, vocab, k = 4, 6, 19, 50, 23
+    width = {3: 4, 4: 3}.get(cell, 1) * size
+    held: list[np.ndarray] = []  # native code has their addresses
+
+    def parameter(number: int, *shape: int) -> Any:
+        sparse = shape[0] == vocab
+        weight = 0.1 * floats(rng, *shape)
+        state = np.zeros(shape, np.float32), np.zeros(vocab, np.int32), np.zeros((), np.int64)
+        held.extend((weight, *state))
+        moment, touched, step = state
+        rows = vocab if sparse else 1
+        return native.StepParameter(
+            weight=at(weight), half=False, rows=rows, size=weight.size // rows, moment=at(moment),
+            row_moment=False, touched=at(touched) if sparse else 0, step=at(step), update_rate=0,
+            decay=0, beta=0.9, damping=1e-6, weight_decay=0.0, correct_bias=True, seed=1,
+            number=number,
+        ), weight  # fmt: skip
+
+    embedding, (table, weight) = parameter(0, vocab, size)[0], parameter(1, vocab, size)
+    shapes = [(width, size), (width, size), (width,), (width,)]
+    first, second = (
+        [parameter(2 + 4 * layer + i, *shape)[0] for i, shape in enumerate(shapes)]
+        for layer in range(2)
+    )
+    if cell < 3:
+        first[0] = None  # a simple cell takes rows of the table as they are
+    bias, bias_weight = parameter(10, vocab, 1)
+    threshold, alias = np.ones(vocab), np.arange(vocab)
+    log_q = np.full(vocab, -np.log(vocab))
+    up, place, first_row = chain(vocab)
+    groups = {"step": steps, "block": 1, "word": steps * streams}[sharing]
+    step = native.TrainStep(
+        native.StepNetwork(
+            steps=steps, streams=streams, size=size, vocab=vocab, cell=cell, layers=2, forget=True,
+            half=half, clip=1.0, dropout=dropout, kept=round((1 - dropout) * 2**16),
+        ),
+        native.StepOutput(
+            objective=0, keep_copies=True, merge=True, target_one=False, groups=groups,
+            group_words=steps * streams // groups, samples=k, size=size, vocab=vocab, always=[1],
+            seed=1,
+        ),
+        native.StepTables(
+            weight=at(weight), half=False, bias=at(bias_weight), log_z=0, constant_log_z=0.0,
+            threshold=at(threshold), alias=at(alias), log_q=at(log_q), words=vocab if tree else 0,
+            up=at(up), place=at(place), first=at(first_row),
+        ),
+        embedding, [tuple(first), tuple(second)], table, bias, None,
+    )  # fmt: skip
+    inputs, targets = (rng.integers(vocab, size=(steps, streams)) for _ in range(2))
+    mask = rng.random((steps, streams)) > 0.1
+    state = np.zeros((2, 2 if cell == 3 else 1, streams, size), np.float32)
+    keys = [5, 6, 7] if dropout else []
+    for block in range(8):
+        where = at(inputs), at(targets), at(mask), at(state)
+        step.train(*where, keys, block, [0.01] * 11, THREADS)
+    losses = [loss for loss, _ in step.results()]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+
+
 def buffers(native: Any) -> None:
     held = [native.buffer(size) for size in (1, 5000, 3 << 20, 3 << 20)]
     for index, array in enumerate(held):
@@ -195,7 +314,7 @@ def buffers(native: Any) -> None:
 def main() -> None:
     if sys.argv[1] == "--list":
         print("portable")
-        for isa in ("avx2", "avx512"):
+        for isa in ("avx2", "avx512", "avx512bf16"):
             code = "from blackout import _native; _native.isa()"
             done = subprocess.run(
                 [sys.executable, "-c", code],
@@ -216,6 +335,12 @@ def main() -> None:
         recurrence(native, rng, words, size)
     for n, size, vocab in ((1, 1, 1), (50, 7, 20), (700, 65, 300)):
         rmsprop(native, rng, n, size, vocab)
+    for rows, depth, columns in ((1, 3, 2), (7, 5, 19), (131, 70, 331), (50, 1031, 70)):
+        products(native, rng, rows, depth, columns)
+    for cell in range(5):
+        whole_step(native, rng, cell, cell % 2 == 1, ("step", "block", "word")[cell % 3], 0.0)
+        whole_step(native, rng, cell, cell % 2 == 0, "step", 0.2)
+        whole_step(native, rng, cell, cell % 2 == 0, "block", 0.0, tree=True)
     buffers(native)
     print(f"{native.isa()}: all kernels ran, {THREADS} threads")
 

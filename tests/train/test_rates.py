@@ -28,10 +28,11 @@ def rates(cell="lstm", hidden=16, lr=1.0, batch=128, bptt=20, **model):
 @pytest.mark.parametrize("cell", list(CELLS))
 def test_sums_over_more_states_learn_more_slowly(cell):
     narrow, wide = rates(cell, 16), rates(cell, 64)
-    fall = 4 ** -CELLS[cell].power
     for name, rate in narrow.items():
-        factor = 1.0 if name == "embedding.weight" else fall
-        assert wide[name] == pytest.approx(rate * factor)
+        power = {"embedding": 0, "output": CELLS[cell].output_power}.get(
+            name.partition(".")[0], CELLS[cell].recurrent_power
+        )
+        assert wide[name] == pytest.approx(rate * 4**-power)
 
 
 def test_at_the_reference_width_and_block_they_are_the_cells():
@@ -42,10 +43,19 @@ def test_at_the_reference_width_and_block_they_are_the_cells():
     }
 
 
-def test_all_go_with_lr_and_with_the_root_of_the_blocks_words():
+def test_all_go_with_lr_and_with_a_root_of_the_blocks_words():
     plain = rates()
     for name, rate in rates(lr=3.0, batch=32).items():
         assert rate == pytest.approx(plain[name] * 3.0 / 2)
+    for name, rate in rates(batch=1024).items():
+        assert rate == pytest.approx(plain[name] * 2)
+
+
+def test_sigmoid_layers_over_one_another_have_a_rate_of_their_own():
+    for hidden, rate in ((256, 0.01), (1024, 0.0025)):
+        found = rates("sigmoid", hidden, layers=2)
+        for name in ("layers.0.recurrent", "layers.1.recurrent", "layers.1.input.weight"):
+            assert found[name] == pytest.approx(rate)
 
 
 def test_single_numbers_have_their_own_rate():
@@ -76,3 +86,13 @@ def test_init_range_stands_over_it():
     model = build_model(config, list(range(1, 501)))
     largest = [float(p.detach().abs().max()) for p in model.parameters()]
     assert torch.tensor(largest).max() <= 0.08
+
+
+def test_a_sigmoid_layer_over_another_starts_wide():
+    model = {"cell": "sigmoid", "hidden": 64, "layers": 2}
+    config = Config.from_dict({"model": model, "loss": {"samples": 3}})
+    first, second = build_model(config, COUNTS).layers
+    limit = 10 / 64**0.5
+    assert 0.9 * limit < float(second.input.weight.detach().abs().max()) <= limit
+    for layer in (first, second):
+        assert float(layer.recurrent.detach().abs().max()) <= limit / 10

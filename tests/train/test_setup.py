@@ -4,12 +4,14 @@ import pytest
 import torch
 
 from blackout.config import Config
+from blackout.errors import UserError
 from blackout.models import build_model
 from blackout.train.setup import build_optimizer, default_damping, default_threads
 
 
 def config(**tables) -> Config:
-    return Config.from_dict({"model": {"hidden": 4}, "loss": {"samples": 3}, **tables})
+    model = {"cell": "sigmoid", "hidden": 4}
+    return Config.from_dict({"model": model, "loss": {"samples": 3}, **tables})
 
 
 def test_damping_follows_the_block_unless_it_is_given():
@@ -24,6 +26,20 @@ def test_damping_follows_the_block_unless_it_is_given():
     ]:
         optimizer = build_optimizer(settings, build_model(settings, [5, 4, 3]), [5, 4, 3])
         assert [group["damping"] for group in optimizer.param_groups] == [expected] * 3
+
+
+def test_each_optimiser_with_its_settings():
+    shared = {"clip": 2.0, "weight_decay": 0.1, "second_moment": "row"}
+    for name, own in [("rmsprop", {"beta": 0.9}), ("adam", {"betas": (0.5, 0.9)}), ("adagrad", {})]:
+        settings = config(optim={"optimizer": name, "beta": 0.9, "momentum": 0.5, **shared})
+        optimizer = build_optimizer(settings, build_model(settings, [5, 4, 3]), [5, 4, 3])
+        assert type(optimizer).__name__.lower() == name
+        for group in optimizer.param_groups:
+            assert {**group, **shared, **own} == group
+    with pytest.raises(UserError, match="decay paper is for optimizer rmsprop, not adam"):
+        config(optim={"optimizer": "adam", "decay": "paper"})
+    with pytest.raises(UserError, match="decay is paper, which has no rates for hashed features"):
+        config(loss={"maxent": 2}, optim={"decay": "paper"})
 
 
 @pytest.mark.parametrize(("sharing", "sets"), [("step", 15), ("block", 1), ("word", 120)])

@@ -1,5 +1,6 @@
 """The training step: what a block's loss is, and that every kind of step means the same."""
 
+import itertools
 import math
 
 import numpy as np
@@ -55,29 +56,39 @@ def test_a_word_weighs_the_same_in_a_nearly_empty_block(lab, monkeypatch):
     [
         {},
         {"loss": "nce", "log_z": "learned", "bias": True, "cell": "lstm"},
+        {"loss": "sampled", "cell": "gru", "layers": 2},
+        {"negatives": "nce", "cell": "tanh", "context": "stream", "second_moment": "row"},
+        {"cell": "relu", "decay": "paper"},
+        {"rates": "same", "lr": 0.01, "correct_bias": False, "schedule": "validation"},
         {"loss": "sampled", "proposal": "batch", "context": "stream", "cell": "gru"},
         {"loss": "full", "layers": 2, "projection": 3, "clip": 0.0},
-        {"storage": "bf16", "precision": "bf16", "second_moment": "row", "decay": "none"},
     ],
+    ids=str,
 )
 def test_every_step_means_the_same(lab, settings):
-    """Whatever an engine provides is the composed step, faster."""
+    """Whatever an engine provides is the composed step, faster: also after 300 blocks.
+
+    With enough damping that rounding errors are not blown up to full steps, as the tiny blocks of
+    the lab do otherwise: two composed runs would go apart as well.
+    """
     ways = []
     for make in (make_step, ComposedStep):
-        model, optimizer, shape, streams = prepare(lab, **settings)
+        model, optimizer, shape, streams = prepare(lab, **{"damping": 1e-3, **settings})
         step = make(model, optimizer, shape)
-        blocks = [block for block, _ in zip(streams, range(30), strict=False)]
-        for block in blocks:
+        for block in itertools.islice(itertools.cycle(list(streams)), 300):
             step.train(block)
         ways.append((model, step.state, step.results()))
     (ours, our_state, our_results), (theirs, their_state, their_results) = ways
-    assert len(our_results) == len(their_results) == len(blocks)
+    assert len(our_results) == len(their_results) == 300
     for got, want in zip(our_results, their_results, strict=True):
         assert got.loss == pytest.approx(want.loss, rel=1e-4)
         assert got.norm == pytest.approx(want.norm, rel=1e-3)
-    torch.testing.assert_close(our_state.layers, their_state.layers, rtol=1e-4, atol=1e-5)
-    for (name, p), q in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=1e-4, atol=1e-5, msg=name)
+    pairs = zip(ours.named_parameters(), theirs.parameters(), strict=True)
+    for name, p, q in [
+        ("state", our_state.layers, their_state.layers),
+        *((name, p.detach(), q.detach()) for (name, p), q in pairs),
+    ]:
+        assert float((p - q).norm()) <= 1e-4 * float(q.norm()), name
 
 
 def test_results_are_read_when_asked_for(lab):

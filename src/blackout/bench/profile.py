@@ -46,8 +46,15 @@ def _instrumented(timer: _Timer) -> Iterator[None]:
             setattr(module, name, function)
 
 
-def profile(work: Callable[[], None], blocks: int = 20) -> list[tuple[str, float, float]]:
-    """(what, milliseconds a block, calls a block), the longest first; the last line is the rest."""
+def profile(
+    work: Callable[[], None], device: torch.device | None = None, blocks: int = 20
+) -> list[tuple[str, float, float]]:
+    """(what, milliseconds a block, calls a block), the longest first; the last line is the rest.
+
+    Of a GPU its kernels, which may run beside each other.
+    """
+    if device is not None and device.type == "cuda":
+        return _kernels(work, blocks)
     timer = _Timer()
     with _instrumented(timer):
         work()
@@ -63,3 +70,19 @@ def profile(work: Callable[[], None], blocks: int = 20) -> list[tuple[str, float
     ]
     rest = 1e3 * (total - sum(timer.total.values())) / blocks
     return [*lines, ("PyTorch's small operations and Python", rest, 0.0)]
+
+
+def _kernels(work: Callable[[], None], blocks: int) -> list[tuple[str, float, float]]:
+    work()
+    torch.cuda.synchronize()
+    kinds = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as found:
+        for _ in range(blocks):
+            work()
+        torch.cuda.synchronize()
+    lines = [
+        (event.key[:80], event.self_device_time_total / 1e3 / blocks, event.count / blocks)
+        for event in found.key_averages()
+        if event.self_device_time_total > 0
+    ]
+    return sorted(lines, key=lambda line: -line[1])

@@ -11,7 +11,7 @@ from blackout.cli.bench_train import show
 from blackout.cli.common import Output, parse
 from blackout.config import Cell, Config, check_whole
 from blackout.losses import LossName
-from blackout.memory import free_memory, require, scoring_need
+from blackout.memory import scoring_need
 
 
 @dataclass
@@ -26,14 +26,20 @@ class BenchEvalOptions:
     """The recurrent unit."""
     loss: LossName = losses.DEFAULT
     """The output layer; those of sampled losses all score alike."""
+    maxent: int = 0
+    """Hashed n-gram features of so many words before the target."""
+    maxent_bits: int = 22
+    """With maxent: they lie in 2 to this power numbers."""
     words: int = 8192
     """Words scored together."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Number format of the matrix products."""
     storage: Literal["fp32", "bf16"] = "fp32"
     """Number format of the word tables."""
-    impl: Literal["auto", "native", "reference"] = "auto"
-    """Native code, or plain PyTorch."""
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    """Where to compute; auto is a GPU where there is one."""
+    impl: Literal["auto", "native", "triton", "reference"] = "auto"
+    """Native code for the CPU, Triton kernels for a GPU, or plain PyTorch."""
     threads: int = 0
     """CPU threads; 0 for all cores."""
     seconds: float = 10.0
@@ -48,25 +54,30 @@ def main(arguments: Sequence[str]) -> None:
     config = Config.from_dict(
         {
             "model": {"hidden": options.hidden, "cell": options.cell, "storage": options.storage},
-            "loss": {"loss": options.loss},
+            "loss": {
+                "loss": options.loss,
+                "maxent": options.maxent,
+                "maxent_bits": options.maxent_bits,
+            },
             "run": {"precision": options.precision},
         },
         "bench eval",
     )
     check_whole("vocab_size", options.vocab_size, 3)
     check_whole("words", options.words, 32)
-    require(scoring_need(config, options.vocab_size, "this benchmark"), free_memory())
 
     from blackout.bench.measure import EvaluationBench  # PyTorch comes with it
     from blackout.bench.profile import profile
-    from blackout.runtime import set_threads
+    from blackout.runtime import choose_device, require_memory, set_threads
 
+    device = choose_device(options.device)
+    require_memory(scoring_need(config, options.vocab_size, "this benchmark"), device)
     threads = set_threads(options.threads)
-    bench = EvaluationBench(config, options.vocab_size, options.impl, options.words)
+    bench = EvaluationBench(config, options.vocab_size, options.impl, options.words, device.type)
     speed = bench.measure(options.seconds)
     show(options.output, speed, threads)
     if options.profile:
         options.output.say(f"\nms/{bench.words} words  calls  what")
-        for name, spent, calls in profile(bench.score, 3):
+        for name, spent, calls in profile(bench.score, device, 3):
             options.output.say(f"{spent:8.2f}  {calls:5.0f}  {name}")
     options.output.result({**speed.to_dict(), "threads": threads})

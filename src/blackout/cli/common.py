@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 import tyro
 
 from blackout import losses
+from blackout.cli.on_ranks import is_first, join
 from blackout.cli.streams import say_out
 from blackout.config import Config
+from blackout.errors import UserError
 from blackout.files.atomic import replacing_text
 from blackout.files.plain_json import to_json
 from blackout.losses import LossName
@@ -70,13 +73,14 @@ class Computing:
 
         set_threads(self.threads)
         which: Literal["best", "last"] = "last" if self.last else "best"
-        return load(folder, which=which, device=self.device)
+        _, ranks = join(self.device)
+        return load(folder, which=which, device=self.device, process_group=ranks)
 
 
 @contextlib.contextmanager
 def open_for_writing(path: Path | None) -> Iterator[IO[str] | None]:
-    """A text file to write, there when it is complete; or None."""
-    if path is None:
+    """A text file to write, there when it is complete; or None, as on all ranks but the first."""
+    if path is None or not is_first():
         yield None
         return
     with replacing_text(path) as file:
@@ -105,13 +109,32 @@ def _loss_name(
 
 
 def parse(cls: type[T], verb: str, arguments: Sequence[str], default: T | None = None) -> T:
-    """The options of a verb; wrong usage ends the program with status 2."""
-    options: Any = tyro.cli(
-        cls,
-        prog=f"blackout {verb}",
-        args=list(arguments),
-        default=default,
-        config=(tyro.conf.OmitArgPrefixes,),
-        registry=_CONSTRUCTORS,
-    )
+    """The options of a verb; wrong usage ends the program with status 2.
+
+    A value that the settings refuse is an error like any other, one line and status 1: the parser,
+    which takes every ValueError for wrong usage, is not heard on it.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            options: Any = tyro.cli(
+                cls,
+                prog=f"blackout {verb}",
+                args=list(arguments),
+                default=default,
+                config=(tyro.conf.OmitArgPrefixes,),
+                registry=_CONSTRUCTORS,
+            )
+    except SystemExit as end:
+        if (refused := _refusal(end)) is not None:
+            raise refused from None
+        sys.stderr.write(said.getvalue())
+        raise
     return cast(T, options)
+
+
+def _refusal(error: BaseException | None) -> UserError | None:
+    """The user's error that an exception was raised because of."""
+    while error is not None and not isinstance(error, UserError):
+        error = error.__context__
+    return error

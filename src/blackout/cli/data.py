@@ -21,12 +21,16 @@ from blackout.text.fetch import fetch, is_complete
 class DataOptions:
     """Download a public corpus: blackout data NAME [--out DIR]
 
-    Gives the files train, valid and test. A broken download goes on with the same command.
+    Gives the files train, valid and test (amazon-video: interactions). A broken download goes on
+    with the same command.
     """
 
-    name: Annotated[Literal["rnnlm-small", "wikitext-2", "billion"], tyro.conf.Positional]
+    name: Annotated[
+        Literal["rnnlm-small", "wikitext-2", "billion", "amazon-video"], tyro.conf.Positional
+    ]
     """The small data set of the RNNLM toolkit (0.4 MB), WikiText-2 (13 MB; use it with
-    --keep-empty), or the billion-word benchmark (1.8 GB, 4 GB unpacked)."""
+    --keep-empty), the billion-word benchmark (1.8 GB, 4 GB unpacked), or what users bought, for
+    examples/recommender.py (3 MB)."""
     out: Path | None = None
     """Folder for the files; by default data/NAME."""
     output: Output = field(default_factory=Output)

@@ -28,6 +28,9 @@ class EvalOptions:
     """Text, one sentence a line."""
     probs: Path | None = None
     """Write "word<TAB>log10-probability" for each word to this file."""
+    unnormalised: bool = False
+    """Also score without the sum over the vocabulary, and say how far off that is; for models that
+    normalise themselves (losses self-normalised and nce)."""
     computing: Computing = field(default_factory=Computing)
     reading: ReadingConfig = field(default_factory=ReadingConfig)
     output: Output = field(default_factory=Output)
@@ -39,6 +42,7 @@ def main(arguments: Sequence[str]) -> None:
         raise UserError(f"{options.model}: no such model folder")
 
     from blackout.score.perplexity import evaluate  # PyTorch comes with it
+    from blackout.score.unnormalised import Unnormalised
 
     about = RunFolder(options.model).description()
     as_in_training = EvalOptions(
@@ -51,7 +55,12 @@ def main(arguments: Sequence[str]) -> None:
         path = Path(folder) / "text.shard"
         shard = encode_file(options.file, about.vocab, options.reading, path, threads)
         model = options.computing.load(options.model)
+        beside = Unnormalised(model, shard) if options.unnormalised else None
         with open_for_writing(options.probs) as dump:
-            result = evaluate(model, shard, dump=dump)
+            watch = None if beside is None else beside.add
+            result = evaluate(model, shard, dump=dump, watch=watch)
     output.say(str(result))
-    output.result(dataclasses.asdict(result))
+    if beside is not None:
+        output.say(str(beside))
+    more = {} if beside is None else beside.result()
+    output.result({**dataclasses.asdict(result), **more})

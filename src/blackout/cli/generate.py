@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from blackout.cli.common import Output, parse
+from blackout.cli.on_ranks import join
 from blackout.errors import UserError
 
 
@@ -40,8 +41,9 @@ def main(arguments: Sequence[str]) -> None:
     from blackout.models.saved import load
     from blackout.score.generate import generate  # PyTorch comes with it
 
+    _, ranks = join()
     text = generate(
-        load(options.model),
+        load(options.model, process_group=ranks),
         prompt=options.prompt,
         words=options.words,
         temperature=options.temperature,

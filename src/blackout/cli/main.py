@@ -9,6 +9,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from blackout.cli.on_ranks import leave, session, tell
 from blackout.cli.streams import close_output, prepare_streams, say_out
 from blackout.errors import UserError
 from blackout.shown import on_one_line, visible
@@ -20,6 +21,7 @@ VERBS = {
     "tune": ("blackout.cli.tune", "settings by validation perplexity"),
     "eval": ("blackout.cli.eval", "exact perplexity of a text"),
     "generate": ("blackout.cli.generate", "text from a model"),
+    "serve": ("blackout.cli.serve", "a page and an HTTP API to look into models"),
     "prepare": ("blackout.cli.prepare", "vocabulary and token shards, once for many runs"),
     "rescore": ("blackout.cli.rescore", "n-best lists scored again, weights tuned"),
     "bench train": ("blackout.cli.bench_train", "speed and memory of training"),
@@ -46,7 +48,9 @@ def entry() -> None:
         lost = close_output()
     if lost and not status:
         print(f"blackout: {lost}", file=sys.stderr)
-    sys.exit(status or int(lost is not None))
+    status = status or int(lost is not None)
+    leave(status)
+    sys.exit(status)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,14 +59,15 @@ def main(arguments: Sequence[str]) -> int:
     if verb is None:
         return without_verb(arguments)
     try:
-        importlib.import_module(VERBS[verb][0]).main(rest)
+        with session(verb):
+            importlib.import_module(VERBS[verb][0]).main(rest)
     except UserError as error:
         if "--debug" in rest:
             raise
-        print(f"blackout {verb}: {on_one_line(error)}", file=sys.stderr)
+        tell(f"blackout {verb}:", on_one_line(error))
         return 1
     except KeyboardInterrupt:
-        print(f"blackout {verb}: interrupted", file=sys.stderr)
+        tell(f"blackout {verb}:", "interrupted")
         return 1
     except BrokenPipeError:
         raise
@@ -70,8 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         if "--debug" in rest:
             raise
         kind = type(error).__name__
-        text = on_one_line(error)
-        print(f"blackout {verb}: {kind}: {text} (--debug shows where)", file=sys.stderr)
+        tell(f"blackout {verb}:", f"{kind}: {on_one_line(error)} (--debug shows where)")
         return 1
     return 0
 

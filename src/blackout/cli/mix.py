@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from blackout.cli.common import Computing, Output, open_for_writing, parse
+from blackout.cli.on_ranks import is_first
 from blackout.config import ReadingConfig
 from blackout.errors import UserError
 from blackout.run_folder import RunFolder
@@ -192,6 +193,8 @@ def write_report(
     """Writes the page where it was asked for, or into the first network's folder."""
     from blackout.pages.mixture_report import write_mix_report
 
+    if not is_first():
+        return None
     path = options.report
     if path is None and "network" in kinds:
         path = options.models[kinds.index("network")] / "mix.html"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from blackout.cli.common import Computing, Output, parse
+from blackout.cli.on_ranks import is_first
 from blackout.cli.stages import Stages
 from blackout.errors import UserError
 from blackout.rescore.formats import read_nbest, write_best, write_nbest
@@ -44,6 +45,9 @@ class RescoreOptions:
     """Write the best hypothesis of each utterance here, a line "utterance words…"."""
     ngram: Path | None = None
     """Mix with this n-gram, ARPA or binary form."""
+    unnormalised: bool = False
+    """Score without the sum over the vocabulary, with a model that normalises itself (losses
+    self-normalised and nce); how far off that is stands beside."""
     weights: Weights = field(default_factory=Weights)
     refs: Path | None = None
     """References, a line "utterance words…": tunes the weights, gives word error rates."""
@@ -89,12 +93,17 @@ def main(arguments: Sequence[str]) -> None:
         "weights": dataclasses.asdict(weights),
         **rates,
     }
+    if scored.errors is not None:
+        result["log_z_mean"], result["log_z_spread"] = scored.errors.mean, scored.errors.spread
+        result["log_z_words"] = scored.errors.words
     _show(options, result)
     options.output.result(result)
 
 
 def check_options(options: RescoreOptions) -> None:
     """What can be refused before anything is read."""
+    if options.unnormalised and options.ngram is not None:
+        raise UserError("--unnormalised: a mixture with --ngram needs probabilities")
     if not options.model.is_dir():
         raise UserError(f"{options.model}: no such model folder")
     if options.out is not None and options.out.resolve() == options.nbest.resolve():
@@ -111,7 +120,11 @@ def _score(options: RescoreOptions, nbest: NBest) -> tuple[ScoredLists, float]:
     started = time.perf_counter()
     with Stages() as stages:
         scored = score_lists(
-            model, nbest, ngram, progress=lambda done, total: stages("scoring", done, total)
+            model,
+            nbest,
+            ngram,
+            unnormalised=options.unnormalised,
+            progress=lambda done, total: stages("scoring", done, total),
         )
     return scored, time.perf_counter() - started
 
@@ -142,6 +155,8 @@ def _write(options: RescoreOptions, nbest: NBest, scored: ScoredLists, weights: 
     from blackout.rescore.score import set_scores
 
     set_scores(nbest, scored, weights)
+    if not is_first():
+        return
     if options.out is not None:
         write_nbest(nbest, options.out)
     if options.best is not None:
@@ -159,6 +174,11 @@ def _show(options: RescoreOptions, result: dict[str, Any]) -> None:
     )
     say(f"distinct        {result['distinct']:,} words after their prefixes")
     say(f"speed           {result['words_per_second']:,.0f} words/s")
+    if "log_z_words" in result:
+        say(
+            f"log Z           {result['log_z_mean']:.4f} ± {result['log_z_spread']:.4f}, the "
+            f"scores' error in log-probability over {result['log_z_words']:,} words"
+        )
     for name, value in result["weights"].items():
         if name != "weight" or options.ngram is not None:
             say(f"{name:<15} {value:.6g}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from blackout.cli.common import Output, Settings, parse
+from blackout.cli.on_ranks import is_alone, join
 from blackout.config import Config, DataConfig
 from blackout.errors import UserError
 from blackout.presets import Preset
@@ -18,6 +21,7 @@ from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, open_prepared, prepare
 
 if TYPE_CHECKING:
+    from blackout.ranks import Ranks
     from blackout.train import TrainResult
 
 
@@ -46,8 +50,7 @@ def main(arguments: Sequence[str]) -> None:
     if config.warning:
         print(f"warning: {config.warning}", file=sys.stderr)
     folder = RunFolder(options.out)
-    with folder.held():
-        result = run(config, folder, options.resume)
+    result = run(config, folder, options.resume)
     test = result.test
     output.say(f"validation perplexity  {result.valid_perplexity:.2f}")
     if test is not None:
@@ -73,12 +76,44 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def run(config: Config, folder: RunFolder, resume: bool) -> TrainResult:
-    """Reads the text and trains."""
-    if not resume and folder.newest_checkpoint() is not None:
-        # Said before the text is read: that would replace the other run's data.
-        raise UserError(f"{folder}: holds a run already; --resume goes on with it")
-    data = find_data(config, folder.data)
+    """Reads the text and trains; of several ranks the first prepares the text for all."""
+    if not is_alone() or "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun may start one again
+        return _run_on_ranks(config, folder, resume)
+    with folder.held():
+        if not resume and folder.newest_checkpoint() is not None:
+            # Said before the text is read: that would replace the other run's data.
+            raise UserError(f"{folder}: holds a run already; --resume goes on with it")
+        return _train(config, find_data(config, folder.data), folder, resume)
 
+
+def _run_on_ranks(config: Config, folder: RunFolder, resume: bool) -> TrainResult:
+    from blackout.train.checkpoint import was_launched_as
+    from blackout.train.on_ranks import require_same_settings
+
+    launch, ranks = join(config.run.device, config.run.rank_timeout)
+    require_same_settings(ranks, config)
+    with ExitStack() as stack:
+
+        def prepare_text() -> None:
+            stack.enter_context(folder.held())
+            ours = resume or was_launched_as(folder, launch.name)
+            if not ours and folder.newest_checkpoint() is not None:
+                raise UserError(f"{folder}: holds a run already; --resume goes on with it")
+            find_data(config, folder.data)
+
+        launch.first_alone(prepare_text)
+        data = find_data(config, folder.data, prepared=launch.rank > 0)
+        return _train(config, data, folder, resume, ranks, launch.name)
+
+
+def _train(
+    config: Config,
+    data: Prepared,
+    folder: RunFolder,
+    resume: bool,
+    ranks: Ranks | None = None,
+    launch: str = "",
+) -> TrainResult:
     from blackout.pages.report import write_report  # PyTorch comes with it
     from blackout.train import train
     from blackout.train.progress import make_progress
@@ -90,6 +125,8 @@ def run(config: Config, folder: RunFolder, resume: bool) -> TrainResult:
         resume=resume,
         progress=make_progress(config),
         report=write_report,
+        process_group=ranks,
+        launch=launch,
     )
 
 
@@ -112,8 +149,11 @@ def base_settings(path: Path | None, preset: Preset | None) -> Config:
     return Config.from_file(path, preset)
 
 
-def find_data(config: Config, folder: Path) -> Prepared:
-    """The text of a run: a prepared folder, or files that are prepared in ``folder``."""
+def find_data(config: Config, folder: Path, *, prepared: bool = False) -> Prepared:
+    """The text of a run: a prepared folder, or files that are prepared in ``folder``.
+
+    ``prepared``: another process has done that already.
+    """
     data: DataConfig = config.data
     if data.prepared:
         if data.train or data.valid or data.test:
@@ -121,6 +161,9 @@ def find_data(config: Config, folder: Path) -> Prepared:
         return open_prepared(data.prepared)
     if not data.train or not data.valid:
         raise UserError("--train and --valid name the text, or --prepared a prepared folder")
+    if prepared:
+        parts = [name for name in ("train", "valid", "test") if getattr(data, name)]
+        return open_prepared(folder, parts)
     return prepare(
         data.train,
         folder,

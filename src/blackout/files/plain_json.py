@@ -9,8 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import types
+import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+R = TypeVar("R")
 
 _HALF = re.compile("[\ud800-\udfff]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -44,6 +48,41 @@ def from_json(text: str | bytes) -> Any:
     except RecursionError:
         raise ValueError("brackets inside brackets inside brackets without end") from None
     return value
+
+
+def record(cls: type[R], values: Any) -> R:
+    """A dataclass from the fields of a JSON object; a ValueError where one does not fit its type.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Point:
+    ...     x: int
+    ...     name: str | None = None
+    >>> record(Point, {"x": 3})
+    Point(x=3, name=None)
+    >>> record(Point, {"x": "three"})
+    Traceback (most recent call last):
+    ValueError: x is 'three'
+    """
+    if not isinstance(values, dict):
+        raise ValueError("not an object")
+    hints = typing.get_type_hints(cls)
+    for name, value in values.items():
+        if name not in hints or not _fits(value, hints[name]):
+            raise ValueError(f"{name} is {value!r}"[:80])
+    try:
+        return cls(**values)
+    except TypeError as error:  # one is missing
+        raise ValueError(str(error)) from None
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, option) for option in typing.get_args(hint))
+    if hint is float:
+        return type(value) in (int, float)
+    return type(value) is (origin or hint)
 
 
 def _mentions_half(text: str | bytes) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,11 +21,12 @@ from torch import Tensor
 
 from blackout.errors import UserError
 from blackout.files.atomic import remove_leftovers, replacing
+from blackout.files.rows import Slab
 
-_PIECE = 1 << 24  # bytes moved at a time
+PIECE = 1 << 24  # bytes moved at a time
 _HASH_FIELD = '"sha256":"'
 _NO_HASH = "0" * 64
-_DTYPES = {
+DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -36,11 +38,13 @@ _DTYPES = {
 }
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Writes tensors and text fields as one checksummed safetensors file."""
+def save_tensors(
+    path: Path, tensors: Mapping[str, Tensor | Slab], metadata: Mapping[str, str]
+) -> str:
+    """Writes tensors and text fields as one checksummed safetensors file; gives the checksum."""
     header = _header(tensors, metadata)
     remove_leftovers(path)  # they take up space
-    _require_space(path, len(header) + sum(_size(t) for t in tensors.values()))
+    require_space(path, len(header) + stored_bytes(tensors))
     digest = hashlib.sha256(header)
     with replacing(path) as file:
         file.write(header)
@@ -50,9 +54,16 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
                 file.write(piece)
         file.seek(header.index(_HASH_FIELD.encode()) + len(_HASH_FIELD))
         file.write(digest.hexdigest().encode())
+    return digest.hexdigest()
 
 
-def _require_space(path: Path, needed: int) -> None:
+def stored_bytes(tensors: Mapping[str, Tensor | Slab]) -> int:
+    """What the numbers of tensors take on disk."""
+    return sum(_size(tensor) for tensor in tensors.values())
+
+
+def require_space(path: Path, needed: int) -> None:
+    """Refuses to begin a file at ``path`` that the disk has no room for."""
     try:
         free = shutil.disk_usage(path.parent).free
     except OSError as error:
@@ -82,7 +93,7 @@ def _is_utf8(name: str) -> bool:
 
 def read_metadata(path: Path) -> dict[str, str]:
     """The text fields of a tensor file, after checking that the file is whole."""
-    _verify(path)
+    verify(path)
     with open_tensors(path) as file:
         return dict(file.metadata() or {})
 
@@ -98,66 +109,28 @@ def peek_metadata(path: Path) -> dict[str, str]:
         raise UserError(f"{path}: damaged: {error}") from None
 
 
-def load_tensors(path: Path, into: Mapping[str, Tensor], prefix: str = "") -> None:
-    """Fills existing tensors from a file, whose names with ``prefix`` must be exactly theirs.
-
-    The caller has checked the file with :func:`read_metadata`. The file is read, not mapped: its
-    pages would count as memory of this process, a second copy of the tables.
-    """
-    with path.open("rb") as file:
-        entries = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        start = file.tell()
-        stored = {name for name in entries if name.startswith(prefix)} - {"__metadata__"}
-        odd = stored ^ {prefix + name for name in into}
-        if odd:
-            raise UserError(f"{path}: does not fit the model: {', '.join(sorted(odd)[:3])}")
-        for name, tensor in into.items():
-            entry = entries[prefix + name]
-            found, expected = (
-                [entry["dtype"], *entry["shape"]],
-                [_DTYPES[tensor.dtype], *tensor.shape],
-            )
-            if found != expected:
-                raise UserError(f"{path}: {name} is {found}, the model's is {expected}")
-            file.seek(start + entry["data_offsets"][0])
-            if not _read_into(file, tensor.detach().view(-1)):
-                raise UserError(f"{path}: damaged: {name} has infinite numbers or NaN in it")
-
-
-def _read_into(file: IO[bytes], flat: Tensor) -> bool:
-    """Fills a tensor with the bytes that follow in a file; says whether all are finite numbers."""
-    finite = True
-    for piece in flat.split(max(1, _PIECE // flat.element_size())):
-        buffer = piece if piece.device.type == "cpu" else torch.empty_like(piece, device="cpu")
-        file.readinto(buffer.view(torch.uint8).numpy())  # type: ignore[attr-defined]
-        finite = finite and bool(buffer.isfinite().all())
-        if buffer is not piece:
-            piece.copy_(buffer)
-    return finite
-
-
 def first_non_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """The name of a tensor with an infinity or a NaN in it."""
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             continue
         flat = tensor.detach().reshape(-1)
-        if not all(bool(piece.isfinite().all()) for piece in flat.split(_PIECE)):
+        if not all(bool(piece.isfinite().all()) for piece in flat.split(PIECE)):
             return name
     return None
 
 
-def _size(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _size(tensor: Tensor | Slab) -> int:
+    return math.prod(tensor.shape) * tensor.dtype.itemsize
 
 
-def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+def _header(tensors: Mapping[str, Tensor | Slab], metadata: Mapping[str, str]) -> bytes:
     entries: dict[str, object] = {"__metadata__": {"sha256": _NO_HASH, **metadata}}
     start = 0
     for name, tensor in tensors.items():
         end = start + _size(tensor)
         entries[name] = {
-            "dtype": _DTYPES[tensor.dtype],
+            "dtype": DTYPES[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [start, end],
         }
@@ -167,15 +140,17 @@ def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes
     return len(text).to_bytes(8, "little") + text
 
 
-def _pieces(tensor: Tensor) -> Iterator[memoryview]:
-    flat = tensor.detach().reshape(-1)
-    count = max(1, _PIECE // tensor.element_size())
+def _pieces(tensor: Tensor | Slab) -> Iterator[memoryview]:
+    whole = tensor.put_together() if isinstance(tensor, Slab) else tensor.detach()
+    flat = whole.reshape(-1)
+    count = max(1, PIECE // whole.element_size())
     for start in range(0, len(flat), count):
         piece = flat[start : start + count].cpu().contiguous().view(torch.uint8)
         yield piece.numpy().data
 
 
-def _verify(path: Path) -> None:
+def verify(path: Path) -> str:
+    """Refuses a file that is not whole; gives its checksum."""
     try:
         with path.open("rb") as file:
             length = file.read(8)
@@ -189,12 +164,12 @@ def _verify(path: Path) -> None:
             place += len(_HASH_FIELD)
             stated = header[place : place + 64]
             digest = hashlib.sha256(header[:place] + _NO_HASH.encode() + header[place + 64 :])
-            while piece := file.read(_PIECE):
+            while piece := file.read(PIECE):
                 digest.update(piece)
         if digest.hexdigest().encode() != stated:
             raise UserError(f"{path}: damaged: its checksum does not fit its content")
         with open_tensors(path):
-            pass
+            return stated.decode()
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except SafetensorError as error:

@@ -140,6 +140,16 @@ class NGramComponent:
         self._ids = model.ids(words)  # of the reference's words
         self._log_share = reference.log_shares(own, how)
 
+    def log_probs(self, context: Sequence[str]) -> Floats:
+        """Natural log-probabilities of all words of the reference after a context.
+
+        Where it begins with ``</s>`` a sentence has begun there.
+        """
+        bos = bool(context) and context[0] == EOS_WORD
+        ids = self.model.ids(context[1:] if bos else context)
+        logs = self.model.score_next(ids, bos=bos)[self._ids] * math.log(10)
+        return np.asarray(logs + self._log_share)
+
     def pieces(self, text: Text) -> Iterator[Floats]:
         """Natural log-probabilities of the words of a text, in its order."""
         tokens, context = text.tokens, self.model.order - 1
@@ -163,6 +173,7 @@ class NetworkComponent:
         self.name, self.model = name, model.eval()
         self.vocab = _vocab_of(model)
         self._log_share = reference.log_shares(set(self.vocab.words), how)
+        self._places = np.array(self.vocab.ids(reference.vocab.words))
         known = set(reference.vocab.words)
         self._extra = [i for i, word in enumerate(self.vocab.words) if word not in known]
 
@@ -177,6 +188,14 @@ class NetworkComponent:
             if self._extra:
                 logs = np.where(reference == UNK, next(unknown), logs)
             yield logs
+
+    def log_probs(self, own: Floats) -> Floats:
+        """Log-probabilities (n, V) of the network's own words, over those of the reference."""
+        logs = own[:, self._places] + self._log_share
+        if self._extra:
+            words, shares = (part.cpu().numpy() for part in self._unknown_words)
+            logs[:, UNK] = np.logaddexp.reduce(own[:, words] + shares, axis=1)
+        return logs
 
     def _unknown_pieces(self, shard: Shard) -> Iterator[Floats]:
         """log P of the reference's ``<unk>``, at the words that may be it."""
@@ -198,7 +217,7 @@ class NetworkComponent:
         Its share of the network's own ``<unk>``, and all of each word the reference lacks.
         """
         words, log_shares = self._unknown_words
-        logs = self.model.output.log_prob(hidden, history)[:, words].double()
+        logs = self.model.output.log_prob(hidden, history=history)[:, words].double()
         return torch.logsumexp(logs + log_shares, 1)
 
     @cached_property

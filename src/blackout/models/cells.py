@@ -18,6 +18,8 @@ from torch.nn.functional import linear
 from blackout.config import Cell
 from blackout.ops.autograd import recurrence
 from blackout.ops.dispatch import engine_for
+from blackout.ops.engine import Engine
+from blackout.ops.plan import LayerPlan
 
 Precision = Literal["fp32", "bf16"]
 
@@ -70,13 +72,22 @@ class SimpleLayer(nn.Module):
         self.recurrent = nn.Parameter(torch.empty(hidden, hidden))
         self.bias = nn.Parameter(torch.empty(hidden)) if bias else None
 
-    def reset_parameters(self, init_range: float) -> None:
+    def reset_parameters(self, init_range: float | None) -> None:
+        limit = init_range or len(self.recurrent) ** -0.5
         for p in self.parameters():
-            nn.init.uniform_(p, -init_range, init_range)
+            nn.init.uniform_(p, -limit, limit)
+        if self.input is not None and self.cell == "sigmoid" and init_range is None:
+            # The states of the layer below lie within about a tenth of one half.
+            nn.init.uniform_(self.input.weight, -10 * limit, 10 * limit)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         if self.cell == "relu":
             nn.init.eye_(self.recurrent)
+
+    def plan(self) -> LayerPlan:
+        """Its weights, for engines that provide a whole training step."""
+        matrix = None if self.input is None else self.input.weight
+        return LayerPlan(matrix, self.recurrent, self.bias, None)
 
     def forward(self, inputs: Tensor, state: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.input is not None:
@@ -89,9 +100,9 @@ class SimpleLayer(nn.Module):
 
 
 class GatedLayer(nn.Module):
-    """An LSTM or GRU layer: PyTorch's, which is fused; step by step where states are forgotten.
+    """An LSTM or GRU layer: the engine's recurrence where it is native code or has bf16 products.
 
-    PyTorch's has products in the type of its weights only; in bf16 the recurrence is the engine's.
+    Elsewhere PyTorch's, which is fused; in runs between the steps where states are forgotten.
     """
 
     def __init__(
@@ -111,9 +122,10 @@ class GatedLayer(nn.Module):
         kind = nn.LSTM if cell == "lstm" else nn.GRU
         self.rnn: nn.RNNBase = kind(in_features, hidden, bias=bias)
 
-    def reset_parameters(self, init_range: float) -> None:
+    def reset_parameters(self, init_range: float | None) -> None:
+        limit = init_range or self.rnn.hidden_size**-0.5
         for name, p in self.rnn.named_parameters():
-            nn.init.uniform_(p, -init_range, init_range)
+            nn.init.uniform_(p, -limit, limit)
             if name.startswith("bias"):
                 nn.init.zeros_(p)
         if self.cell == "lstm" and self.rnn.bias:
@@ -121,9 +133,18 @@ class GatedLayer(nn.Module):
             with torch.no_grad():  # the forget gate starts open, or nothing is remembered at first
                 self.rnn.get_parameter("bias_ih_l0")[hidden : 2 * hidden] = 1.0
 
+    def plan(self) -> LayerPlan:
+        """Its weights, for engines that provide a whole training step."""
+        of = self.rnn.get_parameter
+        matrices = of("weight_ih_l0"), of("weight_hh_l0")
+        if not self.rnn.bias:
+            return LayerPlan(*matrices, None, None)
+        return LayerPlan(*matrices, of("bias_ih_l0"), of("bias_hh_l0"))
+
     def forward(self, inputs: Tensor, state: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
-        if self.precision == "bf16":
-            return self._products_in_bf16(inputs, state, keep)
+        engine = engine_for(self.impl, inputs.device, inputs.dtype)
+        if self.precision == "bf16" or engine.name == "native":
+            return self._by_the_engine(inputs, state, keep, engine)
         if keep is not None:
             return self._segments(inputs, state, keep)
         packed = (state[:1], state[1:]) if self.cell == "lstm" else state
@@ -140,16 +161,16 @@ class GatedLayer(nn.Module):
             outputs.append(part)
         return torch.cat(outputs), state
 
-    def _products_in_bf16(
-        self, inputs: Tensor, state: Tensor, keep: Tensor | None
+    def _by_the_engine(
+        self, inputs: Tensor, state: Tensor, keep: Tensor | None, engine: Engine
     ) -> tuple[Tensor, Tensor]:
         """The products with the inputs are one for all steps; the engine does the others."""
         of = self.rnn.get_parameter
-        given = product(inputs, of("weight_ih_l0"), "bf16")
+        given = product(inputs, of("weight_ih_l0"), self.precision)
         bias = None
         if self.rnn.bias:
             given = given + of("bias_ih_l0")
             bias = of("bias_hh_l0")
-        engine = engine_for(self.impl, inputs.device, inputs.dtype)
         recurrent = of("weight_hh_l0")
-        return recurrence(self.cell, given, state, recurrent, bias, keep, torch.bfloat16, engine)
+        dtype = product_dtype(self.precision, recurrent)
+        return recurrence(self.cell, given, state, recurrent, bias, keep, dtype, engine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,6 +16,14 @@ class State(NamedTuple):
 
     layers: Tensor  # (layers, S, B, h), the recurrence; S is 2 for the LSTM, else 1
     words: Tensor  # (n, B), the last words but the input word, the latest last; mostly n = 0
+
+    @classmethod
+    def joined(cls, states: Sequence[State]) -> State:
+        """The streams of several states, side by side."""
+        return cls(
+            torch.cat([state.layers for state in states], 2),
+            torch.cat([state.words for state in states], 1),
+        )
 
     def of_streams(self, index: Tensor) -> State:
         """The states of some of the streams; one may be there several times."""

@@ -137,12 +137,16 @@ class NGram:
 
         ``<s>`` is never predicted: its entry is 0, and the others sum to one.
         """
+        return np.power(10.0, self.score_next(self.ids(context), bos=bos))
+
+    def score_next(self, context: npt.ArrayLike, *, bos: bool = False) -> npt.NDArray[np.float64]:
+        """log10 P of every word of :attr:`vocab` after a context of ids; -∞ for ``<s>``."""
+        ids = np.ascontiguousarray(context, np.uint32)
         with refusing(self.path):
-            scores = self._native.score_all(self.ids(context), bos=bos)
-        probabilities = np.power(10.0, scores.astype(np.float64))
+            scores = self._native.score_all(ids, bos=bos).astype(np.float64)
         if self._native.bos is not None:
-            probabilities[self._native.bos] = 0.0
-        return probabilities
+            scores[self._native.bos] = -np.inf
+        return scores
 
 
 @contextlib.contextmanager
@@ -150,6 +154,8 @@ def refusing(path: Path) -> Iterator[None]:
     """What native code finds wrong with a model, as a user sees it."""
     try:
         yield
+    except UserError:
+        raise
     except (ValueError, RuntimeError) as error:
         raise UserError(f"{path}: {error}") from None
 

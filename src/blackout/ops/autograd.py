@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from blackout.ops.engine import Engine, Objective, Scalar
+from blackout.ops.engine import Added, Engine, Objective, Scalar, Windows
+from blackout.ops.tree import Tree
 
 RowGradientMaker = Callable[[Tensor, Tensor], Tensor]
 """Makes the gradient of a table from rows (n,) and their values (n, ...)."""
 
 
-def _first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
+def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Refuses ``create_graph=True``: what a closed form gives has no derivative of its own."""
 
     @functools.wraps(backward)
@@ -43,8 +44,8 @@ class _Saves:
 
     @staticmethod
     def kept(ctx: Any) -> tuple[Any, ...]:
-        more, saved = ctx.saved_tensors[: ctx.more], ctx.saved_tensors[ctx.more :]
-        return (ctx.saved_type(*saved), *more)
+        tensors = ctx.saved_tensors  # asked for once: activation checkpointing gives no more
+        return (ctx.saved_type(*tensors[ctx.more :]), *tensors[: ctx.more])
 
 
 class _Lookup(torch.autograd.Function):
@@ -53,14 +54,14 @@ class _Lookup(torch.autograd.Function):
         ctx: Any, weight: Tensor, words: Tensor, engine: Engine, gradient: RowGradientMaker
     ) -> Tensor:
         ctx.save_for_backward(words)
-        ctx.gradient, ctx.dtype = gradient, weight.dtype
+        ctx.gradient, ctx.dtype, ctx.row = gradient, weight.dtype, weight.shape[1:]
         return engine.lookup(weight, words, torch.promote_types(weight.dtype, torch.float32))
 
     @staticmethod
-    @_first_derivatives_only
+    @first_derivatives_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (words,) = ctx.saved_tensors
-        values = grad.reshape(-1, grad.shape[-1]).to(ctx.dtype)
+        values = grad.reshape(words.numel(), *ctx.row).to(ctx.dtype)
         return ctx.gradient(words.reshape(-1), values), None, None, None
 
 
@@ -68,6 +69,16 @@ def lookup(weight: Tensor, words: Tensor, engine: Engine, gradient: RowGradientM
     """Rows of a table, float32 or wider, with the gradient that ``gradient`` makes of theirs."""
     rows: Tensor = _Lookup.apply(weight, words, engine, gradient)
     return rows
+
+
+class SampledWords(NamedTuple):
+    """The words that a sampled loss looks at."""
+
+    target: Tensor  # (G, M)
+    samples: Tensor  # (G, K), or merged (G, C)
+    multiplicity: Tensor | None  # (G, C) where they are merged
+    log_q_target: Tensor  # (G, M)
+    log_q_samples: Tensor  # like the samples
 
 
 class _SampledObjective(torch.autograd.Function):
@@ -78,7 +89,9 @@ class _SampledObjective(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         log_z: Scalar,
-        words: tuple[Tensor, Tensor, Tensor, Tensor],
+        added_target: Tensor | None,
+        added_samples: Tensor | None,
+        words: SampledWords,
         objective: Objective,
         keep_copies: bool,
         product_dtype: torch.dtype,
@@ -86,19 +99,22 @@ class _SampledObjective(torch.autograd.Function):
         engine: Engine,
         gradients: tuple[RowGradientMaker, RowGradientMaker | None],
     ) -> Tensor:
+        added = None
+        if added_target is not None and added_samples is not None:
+            added = Added(added_target, added_samples)
         value, saved = engine.sampled_forward(
-            hidden, weight, bias, log_z, *words, objective, keep_copies, product_dtype
+            hidden, weight, bias, log_z, *words, objective, keep_copies, product_dtype, added
         )
-        _Saves.keep(ctx, saved, *words[:2])
+        _Saves.keep(ctx, saved, words.target, words.samples)
         ctx.engine, ctx.gradients, ctx.row_dtype = engine, gradients, row_dtype
         return value
 
     @staticmethod
-    @_first_derivatives_only
+    @first_derivatives_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved, target, samples = _Saves.kept(ctx)
         of_weight, of_bias = ctx.gradients
-        _, _, learns_bias, learns_log_z, *rest = ctx.needs_input_grad
+        _, _, learns_bias, learns_log_z, learns_added, _, *rest = ctx.needs_input_grad
         found = ctx.engine.sampled_backward(
             saved, target, samples, grad, learns_bias or learns_log_z, ctx.row_dtype
         )
@@ -107,6 +123,8 @@ class _SampledObjective(torch.autograd.Function):
             of_weight(found.rows, found.row_values.to(ctx.row_dtype)),
             of_bias(found.rows, found.bias_values) if learns_bias else None,
             found.log_z if learns_log_z else None,
+            saved.d_target * grad if learns_added else None,
+            saved.d_samples * grad[..., None] if learns_added else None,
             *[None] * len(rest),
         )
 
@@ -116,7 +134,7 @@ def sampled_objective(
     weight: Tensor,
     bias: Tensor | None,
     log_z: Scalar,
-    words: tuple[Tensor, Tensor, Tensor, Tensor],
+    words: SampledWords,
     *,
     objective: Objective,
     keep_copies: bool,
@@ -124,8 +142,9 @@ def sampled_objective(
     row_dtype: torch.dtype,
     engine: Engine,
     gradients: tuple[RowGradientMaker, RowGradientMaker | None],
+    added: Added | None = None,
 ) -> Tensor:
-    """J (G, M) of a sampled loss; ``words``: target, samples, log Q of targets and of samples.
+    """J (G, M) of a sampled loss.
 
     ``gradients`` make those of table and bias, whose rows come in ``row_dtype``.
     """
@@ -134,6 +153,7 @@ def sampled_objective(
         weight,
         bias,
         log_z,
+        *((None, None) if added is None else added),
         words,
         objective,
         keep_copies,
@@ -143,6 +163,66 @@ def sampled_objective(
         gradients,
     )
     return value
+
+
+class _SampledFeatures(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        numbers: Tensor,
+        start: Tensor,
+        target: Tensor,
+        samples: Tensor,
+        engine: Engine,
+        gradient: RowGradientMaker,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(start, target, samples)
+        ctx.engine, ctx.gradient, ctx.size = engine, gradient, len(numbers)
+        found = engine.window_values(numbers, start, target, samples)
+        return found.target, found.samples
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        found = ctx.engine.window_gradient(*ctx.saved_tensors, Added(*grads), ctx.size)
+        return ctx.gradient(*found), None, None, None, None, None
+
+
+def sampled_features(
+    numbers: Tensor,
+    start: Tensor,
+    words: SampledWords,
+    engine: Engine,
+    gradient: RowGradientMaker,
+) -> Added:
+    """The hashed features of a block's words, after histories (G, M, orders)."""
+    return Added(
+        *_SampledFeatures.apply(numbers, start, words.target, words.samples, engine, gradient)
+    )
+
+
+class _AllFeatures(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, numbers: Tensor, start: Tensor, words: int, engine: Engine) -> Tensor:
+        ctx.save_for_backward(start)
+        ctx.engine, ctx.like = engine, numbers
+        found = numbers.new_zeros(len(start), words)
+        engine.add_windows(found, Windows(numbers, start), 0)
+        return found
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (start,) = ctx.saved_tensors
+        found = torch.zeros_like(ctx.like)
+        ctx.engine.add_window_gradient(grad, start, 0, found)
+        return found, None, None, None
+
+
+def all_features(numbers: Tensor, start: Tensor, words: int, engine: Engine) -> Tensor:
+    """The hashed features (N, words) of all words after histories (N, orders)."""
+    found: Tensor = _AllFeatures.apply(numbers, start, words, engine)
+    return found
 
 
 class _SoftmaxObjective(torch.autograd.Function):
@@ -155,19 +235,21 @@ class _SoftmaxObjective(torch.autograd.Function):
         target: Tensor,
         product_dtype: torch.dtype,
         engine: Engine,
+        added: Tensor | None,
     ) -> Tensor:
-        value, saved = engine.softmax_forward(hidden, weight, bias, target, product_dtype)
+        value, saved = engine.softmax_forward(hidden, weight, bias, target, product_dtype, added)
         _Saves.keep(ctx, saved, target)
         ctx.engine = engine
         return value
 
     @staticmethod
-    @_first_derivatives_only
+    @first_derivatives_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved, target = _Saves.kept(ctx)
         found = ctx.engine.softmax_backward(saved, target, grad)
         bias = found.bias if ctx.needs_input_grad[2] else None
-        return found.hidden, found.weight, bias, None, None, None
+        added = found.logits if ctx.needs_input_grad[6] else None
+        return found.hidden, found.weight, bias, None, None, None, added
 
 
 def softmax_objective(
@@ -177,9 +259,58 @@ def softmax_objective(
     target: Tensor,
     product_dtype: torch.dtype,
     engine: Engine,
+    added: Tensor | None = None,
 ) -> Tensor:
-    """log p(target | hidden) (N,) of the exact softmax; its gradient touches every row."""
-    value: Tensor = _SoftmaxObjective.apply(hidden, weight, bias, target, product_dtype, engine)
+    """log p(target | hidden) (N,) of the exact softmax; its gradient touches every row.
+
+    ``added`` (N, V): to the logits.
+    """
+    value: Tensor = _SoftmaxObjective.apply(
+        hidden, weight, bias, target, product_dtype, engine, added
+    )
+    return value
+
+
+class _PathObjective(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        tree: Tree,
+        target: Tensor,
+        engine: Engine,
+        gradients: tuple[RowGradientMaker, RowGradientMaker | None],
+    ) -> Tensor:
+        value, saved = engine.path_forward(hidden, weight, bias, tree, target)
+        _Saves.keep(ctx, saved)
+        ctx.engine, ctx.gradients, ctx.dtype = engine, gradients, weight.dtype
+        return value
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (saved,) = _Saves.kept(ctx)
+        found = ctx.engine.path_backward(saved, grad)
+        of_weight, of_bias = ctx.gradients
+        learns_weight, learns_bias = ctx.needs_input_grad[1:3]
+        weight = of_weight(found.rows, found.row_values.to(ctx.dtype)) if learns_weight else None
+        bias = of_bias(found.rows, found.bias_values) if learns_bias else None
+        return found.hidden, weight, bias, None, None, None, None
+
+
+def path_objective(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    tree: Tree,
+    target: Tensor,
+    engine: Engine,
+    gradients: tuple[RowGradientMaker, RowGradientMaker | None],
+) -> Tensor:
+    """log p(target | hidden) (N,) along a tree's paths; ``gradients`` make those of the rows."""
+    value: Tensor = _PathObjective.apply(hidden, weight, bias, tree, target, engine, gradients)
     return value
 
 
@@ -206,7 +337,7 @@ class _Recurrence(torch.autograd.Function):
         return outputs, cells
 
     @staticmethod
-    @_first_derivatives_only
+    @first_derivatives_only
     def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         (saved,) = _Saves.kept(ctx)
         found = ctx.engine.recurrence_backward(ctx.cell, saved, grad, ctx.needs_input_grad[2])

@@ -14,10 +14,13 @@ bring one back from its device: steps, norms, factors and learning rates may sta
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+
+from blackout.ops.tree import Tree
 
 Scalar = float | Tensor
 Objective = Literal["blackout", "blackout-noise", "sampled", "nce"]
@@ -29,9 +32,9 @@ class SampledGradients(NamedTuple):
     """Gradients of the sampled output layer; row i of the table's belongs to word ``rows[i]``."""
 
     hidden: Tensor  # (G, M, h)
-    rows: Tensor  # (G*K + G*M,)
-    row_values: Tensor  # (G*K + G*M, h)
-    bias_values: Tensor | None  # (G*K + G*M,), if asked for
+    rows: Tensor  # (G*C + G*M,)
+    row_values: Tensor  # (G*C + G*M, h)
+    bias_values: Tensor | None  # (G*C + G*M,), if asked for
     log_z: Tensor | None  # (), if asked for
 
 
@@ -41,6 +44,37 @@ class SoftmaxGradients(NamedTuple):
     hidden: Tensor  # (N, h)
     weight: Tensor  # (V, h)
     bias: Tensor | None  # (V,)
+    logits: Tensor  # (N, V)
+
+
+class Added(NamedTuple):
+    """What is added to the logits of a block besides products and biases."""
+
+    target: Tensor  # (G, M)
+    samples: Tensor  # (G, M, K)
+
+
+class Windows(NamedTuple):
+    """Hashed features of N histories: word w has the sum of numbers[(start + w) mod n] added.
+
+    The n numbers, a power of two, lie in a ring; each history has some windows of it.
+    """
+
+    numbers: Tensor  # (n,)
+    start: Tensor  # (N, orders), int64
+
+    def of(self, rows: Tensor | slice) -> Windows:
+        """Those of some of the histories."""
+        return Windows(self.numbers, self.start[rows])
+
+
+class PathGradients(NamedTuple):
+    """Gradients of a tree's log-probabilities: those of the vectors of nodes on the paths."""
+
+    hidden: Tensor  # (N, h)
+    rows: Tensor  # (U,), distinct
+    row_values: Tensor  # (U, h)
+    bias_values: Tensor  # (U,)
 
 
 class RecurrenceGradients(NamedTuple):
@@ -58,6 +92,12 @@ class Rounding(NamedTuple):
     seed: int
     table: int
     step: Scalar
+    whole: Callable[[Tensor], Tensor] | None = None
+    """From rows of the table to their numbers in the whole one, of which it is a part."""
+
+    def numbers(self, rows: Tensor) -> Tensor:
+        """The numbers by which rows are rounded, whoever holds them."""
+        return rows if self.whole is None else self.whole(rows)
 
 
 class RmsProp(NamedTuple):
@@ -66,8 +106,9 @@ class RmsProp(NamedTuple):
     factor: Scalar  # of the gradient
     lr: Scalar
     beta: float
-    damping: float
+    damping: Scalar
     rounding: Rounding
+    shrink: Scalar = 0.0  # of the weight, before the step
 
 
 class RowGradient(Protocol):
@@ -75,7 +116,20 @@ class RowGradient(Protocol):
 
     @property
     def rows(self) -> Tensor:
-        """The distinct rows, ascending (U,)."""
+        """The distinct rows, ascending (U,); an engine may fill them up with the last one."""
+
+    @property
+    def distinct(self) -> Scalar:
+        """How many there are, those that fill up left out."""
+
+
+class StepResult(NamedTuple):
+    """What a block came to."""
+
+    loss: float
+    """The sum of its words' losses, divided by B·T."""
+    norm: float
+    """The norm of its gradient before clipping; 0 where nothing is clipped."""
 
 
 class BlockShape(NamedTuple):
@@ -109,6 +163,13 @@ class Engine(Protocol):
     ) -> Tensor:
         """(G, K) words from an alias table, a pure function of seed, step, group and place."""
 
+    def merge_copies(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Words (G, C) and how often each was drawn (G, C), float32, C <= K: each word once.
+
+        A group with fewer words has columns with multiplicity 0, which hold one of its words, so
+        that no row is touched that was not drawn. The order and C are the engine's choice.
+        """
+
     def sampled_forward(
         self,
         hidden: Tensor,
@@ -117,13 +178,20 @@ class Engine(Protocol):
         log_z: Scalar,
         target: Tensor,
         samples: Tensor,
+        multiplicity: Tensor | None,
         log_q_target: Tensor,
         log_q_samples: Tensor,
         objective: Objective,
         keep_copies: bool,
         product_dtype: torch.dtype,
+        added: Added | None = None,
     ) -> tuple[Tensor, Saved]:
-        """J (G, M) of the words of a block, and what :meth:`sampled_backward` needs."""
+        """J (G, M) of the words of a block, and what :meth:`sampled_backward` needs.
+
+        ``samples`` (G, K) as they were drawn, or merged (G, C) with their ``multiplicity``. The
+        result is the same to rounding; C then stands for K in all shapes. What is saved has
+        ``d_target`` (G, M) and ``d_samples`` (G, M, K), the derivatives by the logits.
+        """
 
     def sampled_backward(
         self,
@@ -139,6 +207,26 @@ class Engine(Protocol):
         ``row_dtype``: the type wanted of ``row_values``; a wider one is no fault.
         """
 
+    # ------------------------------------------------------------------ hashed features
+
+    def window_values(
+        self, numbers: Tensor, start: Tensor, target: Tensor, samples: Tensor
+    ) -> Added:
+        """The features of a block's words after histories with these ``start`` (G, M, orders)."""
+
+    def window_gradient(
+        self, start: Tensor, target: Tensor, samples: Tensor, d: Added, size: int
+    ) -> tuple[Tensor, Tensor]:
+        """Which of the ``size`` numbers are touched, ascending, and their gradients, by ``d``."""
+
+    def add_windows(self, logits: Tensor, windows: Windows, first: int) -> None:
+        """Adds to logits (N, C) of the words first, first + 1, … their features; no gradients."""
+
+    def add_window_gradient(
+        self, d_logits: Tensor, start: Tensor, first: int, d_numbers: Tensor
+    ) -> None:
+        """Adds derivatives by such logits to those by the numbers."""
+
     # ------------------------------------------------------------------ the exact softmax
 
     def softmax_forward(
@@ -148,8 +236,12 @@ class Engine(Protocol):
         bias: Tensor | None,
         target: Tensor,
         product_dtype: torch.dtype,
+        added: Tensor | None = None,
     ) -> tuple[Tensor, Saved]:
-        """log p(target | hidden) (N,) for training, and what :meth:`softmax_backward` needs."""
+        """log p(target | hidden) (N,) for training, and what :meth:`softmax_backward` needs.
+
+        ``added`` (N, V): to the logits.
+        """
 
     def softmax_backward(self, saved: Saved, target: Tensor, grad: Tensor) -> SoftmaxGradients:
         """The gradients of sum(grad * log p)."""
@@ -160,9 +252,18 @@ class Engine(Protocol):
         """u of each target, (N,)."""
 
     def log_partition(
-        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, product_dtype: torch.dtype
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        product_dtype: torch.dtype,
+        windows: Windows | None = None,
+        first: int = 0,
     ) -> Tensor:
-        """log of the sum of exp(u) over all words, (N,), in bounded memory."""
+        """log of the sum of exp(u) over all words, (N,), in bounded memory.
+
+        ``first``: the word of the table's first row, where it is a part of another.
+        """
 
     def logits(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """u of all words, (N, V), in the type of the hidden states; with gradients.
@@ -174,6 +275,24 @@ class Engine(Protocol):
         self, hidden: Tensor, weight: Tensor, bias: Tensor | None, log_partition: Tensor
     ) -> Tensor:
         """sqrt(mean over hidden states (N, h) of p(w | s)²), (V,), in bounded memory."""
+
+    # ------------------------------------------------------------------ paths of a tree
+
+    def path_forward(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, tree: Tree, target: Tensor
+    ) -> tuple[Tensor, Saved]:
+        """log p(target | hidden) (N,) for training, and what :meth:`path_backward` needs.
+
+        ``weight`` (V - 1, h): the vectors of the nodes, of which the path of a word names some.
+        """
+
+    def path_backward(self, saved: Saved, grad: Tensor) -> PathGradients:
+        """The gradients of sum(grad * log p)."""
+
+    def path_log_prob(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, tree: Tree, target: Tensor
+    ) -> Tensor:
+        """log p(target | hidden), (N,), in bounded memory."""
 
     # ------------------------------------------------------------------ recurrences
 
@@ -228,6 +347,34 @@ class Engine(Protocol):
         update: RmsProp,
     ) -> None:
         """Updates all of ``weight`` and ``moment`` in place."""
+
+    def adam_rows(
+        self,
+        weight: Tensor,
+        mean: Tensor,
+        moment: Tensor,
+        gradient: Any,
+        momentum: Tensor | float,
+        aging: Tensor | float,
+        update: RmsProp,
+    ) -> None:
+        """Updates the touched rows of ``weight``, ``mean`` and ``moment`` in place.
+
+        ``momentum`` and ``aging`` are the factors of the old mean and of the old moment: numbers,
+        or one for each row (U, 1).
+        """
+
+    def adam_dense(
+        self,
+        weight: Tensor,
+        mean: Tensor,
+        moment: Tensor,
+        gradient: Tensor,
+        momentum: Tensor | float,
+        aging: Tensor | float,
+        update: RmsProp,
+    ) -> None:
+        """Updates all of ``weight``, ``mean`` and ``moment`` in place."""
 
     # ------------------------------------------------------------------ a whole block
 

@@ -1,7 +1,18 @@
-"""The optimiser: RMSProp and clipping for dense and row-sparse gradients, the schedule."""
+"""The optimisers for dense and row-sparse gradients, clipping over both, the schedule."""
 
+from blackout.optim.adagrad import Adagrad
+from blackout.optim.adam import Adam
 from blackout.optim.clip import clip_grad_norm_, global_norm
 from blackout.optim.rmsprop import RMSProp
+from blackout.optim.row_sparse import RowSparseOptimizer
 from blackout.optim.schedule import Schedule
 
-__all__ = ["RMSProp", "Schedule", "clip_grad_norm_", "global_norm"]
+__all__ = [
+    "Adagrad",
+    "Adam",
+    "RMSProp",
+    "RowSparseOptimizer",
+    "Schedule",
+    "clip_grad_norm_",
+    "global_norm",
+]

@@ -15,16 +15,21 @@ import sys
 from collections.abc import Iterable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from blackout.ops.dispatch import engine_for
 from blackout.ops.engine import Scalar
+from blackout.ranks import Ranks, division_of
+from blackout.ranks.division import ranks_of
+from blackout.ranks.group import add
 
 
 def sum_rows(gradient: Tensor, impl: str = "auto") -> Tensor:
     """A row-sparse gradient with each row once, ascending; a dense gradient as it is."""
     if not gradient.is_sparse or gradient.is_coalesced():
         return gradient
+    if gradient.sparse_dim() > 1:  # single numbers, not rows
+        return gradient.coalesce()
     engine = engine_for(impl, gradient.device, gradient.dtype)
     rows, values = engine.sum_duplicates(gradient._indices()[0], gradient._values())
     return torch.sparse_coo_tensor(
@@ -52,23 +57,50 @@ def norm_of_squares(squares: Sequence[Scalar]) -> Scalar:
     device = next((s.device for s in squares if isinstance(s, Tensor)), None)
     if device is None:
         return math.sqrt(sum(squares))
+    if len(squares) == 1:
+        return torch.as_tensor(squares[0]).to(device, torch.float64).sqrt()
     return torch.stack([torch.as_tensor(s).to(device, torch.float64) for s in squares]).sum().sqrt()
+
+
+def norm_over_ranks(
+    squares: Sequence[Scalar], parameters: Sequence[Tensor], ranks: Ranks
+) -> Scalar:
+    """The 2-norm of a gradient some of whose parameters are divided over ranks.
+
+    ``squares``: of each parameter's gradient. Rows count at their owners; what every rank has
+    counts once, as rank 0 has it. Added in rank order: every rank has the same number.
+    """
+    sums = [torch.zeros((), dtype=torch.float64, device=ranks.device) for _ in range(2)]
+    for square, parameter in zip(squares, parameters, strict=True):
+        sums[division_of(parameter) is None] += torch.as_tensor(square)
+    told = ranks.gather(torch.stack(sums), "norm")
+    total = told[0][1] + add([part[0] for part in told])
+    on_host = not any(isinstance(square, Tensor) for square in squares)
+    return math.sqrt(float(total)) if on_host else total.sqrt()
 
 
 def clip_factor(norm: Scalar, max_norm: float) -> Scalar:
     """What to multiply gradients of that global norm with, at most 1."""
     if isinstance(norm, Tensor):
-        return (max_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1.0)
+        return (max_norm / norm).clamp(max=1.0)
     return min(1.0, max_norm / max(norm, sys.float_info.min))
 
 
-def clip_grad_norm_(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
+def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
     """Scales all gradients down to a global norm of ``max_norm``; returns the norm before.
 
-    Like ``torch.nn.utils.clip_grad_norm_``, which refuses sparse gradients.
+    Like ``torch.nn.utils.clip_grad_norm_``, which refuses sparse gradients; one parameter may stand
+    for a list of one. Where some are divided over ranks, all ranks call it, and the norm is that
+    over all of them.
     """
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     touched = [(p, sum_rows(p.grad)) for p in parameters if p.grad is not None]
-    norm = global_norm([gradient for _, gradient in touched])
+    ranks = ranks_of(parameters)
+    if ranks is None:
+        norm = global_norm([gradient for _, gradient in touched])
+    else:
+        squares = [global_norm([gradient]) ** 2 for _, gradient in touched]
+        norm = torch.as_tensor(norm_over_ranks(squares, [p for p, _ in touched], ranks))
     factor = torch.as_tensor(clip_factor(norm, max_norm))
     for p, gradient in touched:
         stored_values(gradient).mul_(factor.to(gradient.dtype))

@@ -14,17 +14,17 @@ from typing import Any, Literal
 
 import torch  # noqa: F401  (the example above)
 
-from blackout.output.contract import require_one_of
+from blackout.output.options import require_one_of, takes_options_of
 from blackout.output.sampled import Sampled
 
 
 class BlackOut(Sampled):
     """J = log p_i + sum_j log(1 - p_j), p the softmax of u - log Q over target and samples.
 
-    The sampled softmax with a second term. ``negatives="nce"`` compares each negative with the
-    samples alone (paper 2.2).
+    The sampled softmax with a second term.
     """
 
+    @takes_options_of(Sampled)
     def __init__(
         self,
         in_features: int,
@@ -34,7 +34,9 @@ class BlackOut(Sampled):
         negatives: Literal["softmax", "nce"] = "softmax",
         **options: Any,
     ) -> None:
+        """``negatives``: "nce" compares each negative with the samples alone (paper 2.2)."""
         super().__init__(in_features, n_classes, samples, **options)
         require_one_of("negatives", negatives, ("softmax", "nce"))
+        self.ranks.require_same({"negatives": negatives})
         self.negatives = negatives
         self.objective_name = "blackout" if negatives == "softmax" else "blackout-noise"

@@ -17,9 +17,9 @@ are given the history, the words before each target, of which a layer says how m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, Self, get_args
 
 import torch
 from numpy.typing import ArrayLike
@@ -27,21 +27,28 @@ from torch import Tensor, nn
 
 from blackout.errors import UserError
 from blackout.ops.engine import Scalar
+from blackout.ops.plan import OutputPlan, TreePlan
+from blackout.output.labels import Labels, checked_labels
+from blackout.output.options import require_one_of, require_whole
+from blackout.output.results import (
+    OutputWithLoss,
+    Reduction,
+    TopK,
+    best_of_all,
+    best_of_tiles,
+    columns_of_tiles,
+    reduced,
+)
+from blackout.output.surroundings import undisturbed
+from blackout.output.targets import (
+    check_shapes,
+    check_states,
+    checked_classes,
+    checked_examples,
+    require_tensor,
+)
+from blackout.proposals import Draw
 from blackout.tables import tables_of
-
-
-class OutputWithLoss(NamedTuple):
-    """``output``: the objective of each example, shaped like the target; ``loss``: a scalar."""
-
-    output: Tensor
-    loss: Tensor
-
-
-class TopK(NamedTuple):
-    """The most probable classes (..., k), the best first, like ``torch.topk``."""
-
-    values: Tensor
-    indices: Tensor
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,9 @@ class LayerSpec:
     """The loss's own settings: those that the registry names for it."""
     common: dict[str, Any] = field(default_factory=dict)
     """What every layer takes: bias, init_range, precision, storage, impl."""
+    words: Sequence[str] | None = None
+    """The texts of the classes, for a layer whose settings name words or files of them; None where
+    there are none, and where a saved state will say what they would."""
 
     @property
     def n_classes(self) -> int:
@@ -68,15 +78,35 @@ class OutputLayer(nn.Module, ABC):
     """Words before each target that the layer looks at besides the hidden state."""
     reads_text = False
     """Whether :meth:`read_text` wants the training text before training begins."""
+    takes_samples = False
+    """Whether :meth:`forward` may be given the samples to train with."""
+    self_normalised = False
+    """Whether training draws the normaliser to a constant: :meth:`unnormalised_log_prob`."""
+    divisible = False
+    """Whether ``process_group`` may divide its tables over ranks."""
     follows_states = False
     """Whether :meth:`follow_states` wants some hidden states from time to time."""
 
-    def __init__(self, in_features: int, n_classes: int) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        *,
+        ignore_index: int | None = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        """``ignore_index``: a target that says: this example counts for nothing; None for none.
+        ``reduction``: what ``loss`` is, the "mean" over the examples that count, their "sum", or
+        "none", the loss of each.
+        """
         super().__init__()
-        if n_classes < 2:
-            raise UserError(f"n_classes is {n_classes}, must be at least 2")
+        require_whole("in_features", in_features, 1)
+        require_whole("n_classes", n_classes, 2)
+        require_one_of("reduction", reduction, get_args(Reduction))
         self.in_features = in_features
         self.n_classes = n_classes
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
 
     @classmethod
     def from_spec(cls, spec: LayerSpec) -> Self:
@@ -85,6 +115,7 @@ class OutputLayer(nn.Module, ABC):
 
     # ------------------------------------------------------------------ training
 
+    @undisturbed
     def forward(
         self,
         hidden: Tensor,
@@ -92,38 +123,82 @@ class OutputLayer(nn.Module, ABC):
         mask: Tensor | None = None,
         history: Tensor | None = None,
         divisor: Scalar | None = None,
+        *,
+        weights: Tensor | None = None,
+        samples: Tensor | Draw | None = None,
     ) -> OutputWithLoss:
         """The objective of each example and the loss.
 
-        ``hidden`` (N, h) or (T, B, h); ``target`` and ``mask`` (N,) or (T, B): examples where
-        ``mask`` is False count for nothing. ``history`` (..., n): the words before each target,
-        the latest first; where one is enough, shaped like ``target``. ``divisor``: what the sum
-        of the objectives is divided by, instead of the number of examples that count.
-        """
-        self._check_shapes(hidden, target, history)
-        if history is not None and history.ndim == target.ndim:
-            history = history[..., None]
-        if self.training:
-            output = self.objective(hidden, target, mask, history)
-        else:
-            output = self.target_log_prob(hidden, target, history)
-        if mask is not None:
-            output = output * mask
-        if divisor is None:
-            divisor = target.numel() if mask is None else mask.sum()
-        return OutputWithLoss(output, output.sum() / -divisor)
+        ``hidden`` (N, h), (T, B, h) or, one example, (h,); ``target`` (N,), (T, B) or (). Examples
+        whose target is ``ignore_index``, or where ``mask``, shaped like the target, is False,
+        count for nothing, whatever their states hold. ``weights``, of that shape too: how much
+        each example counts; the mean is then the weighted one. ``history`` (..., n): the words
+        before each target, the latest first; where one is enough, shaped like ``target``.
+        ``divisor``: what the sum is divided by for the mean, instead of what counts.
 
-    def _check_shapes(self, hidden: Tensor, target: Tensor, history: Tensor | None) -> None:
-        if hidden.shape[:-1] != target.shape or hidden.shape[-1] != self.in_features:
-            raise ValueError(
-                f"hidden {tuple(hidden.shape)} must be target {tuple(target.shape)} "
-                f"and a last dimension of {self.in_features}"
+        ``target`` (N, L) or (T, B, L): several true classes an example, filled up with
+        ``ignore_index``; its objective is the mean over them, and none is a negative of another.
+
+        ``samples``: those to train with instead of drawn ones, classes (K,) or one set for each
+        group (G, K), or what :meth:`SamplingLayer.draw` gave.
+        """
+        require_tensor("target", target)
+        if hidden.ndim == 1 and target.ndim == 0:
+            mask, history, weights = (
+                None if x is None else x[None] for x in (mask, history, weights)
             )
-        if history is not None and history.shape[: target.ndim] != target.shape:
-            raise ValueError(
-                f"history {tuple(history.shape)} must be target {tuple(target.shape)}, "
-                "or that and the words before each"
+            output, loss = self.forward(
+                hidden[None], target[None], mask, history, divisor, weights=weights, samples=samples
             )
+            return OutputWithLoss(output[0], loss[0] if self.reduction == "none" else loss)
+        if samples is not None and not self.takes_samples:
+            raise UserError(f"{type(self).__name__} draws no samples: samples= has no meaning")
+        more: dict[str, Any] = {} if samples is None else {"samples": samples}
+        if target.ndim == hidden.ndim > 1:
+            output, mask = self._labelled(hidden, target, mask, history, more)
+            return reduced(output, mask, weights, divisor, self.reduction)
+        given = checked_examples(
+            hidden,
+            target,
+            mask,
+            history,
+            n_classes=self.n_classes,
+            in_features=self.in_features,
+            ignore_index=self.ignore_index,
+        )
+        if self.training:
+            output = self.objective(*given, **more)
+        else:
+            flat, past = self._flat(given.hidden, given.history)
+            output = self.exact(flat, None, given.target.reshape(-1), past).view(target.shape)
+        return reduced(output, given.mask, weights, divisor, self.reduction)
+
+    def _labelled(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        history: Tensor | None,
+        more: dict[str, Any],
+    ) -> tuple[Tensor, Tensor]:
+        """The objectives of examples with several classes, and which of them count."""
+        lead = hidden.shape[:-1]
+        check_shapes(hidden, target.sum(-1), mask, history, self.in_features)
+        if history is not None and history.ndim == len(lead):
+            history = history[..., None]
+        labels = checked_labels(
+            target.reshape(lead.numel(), target.shape[-1]),
+            None if mask is None else mask.reshape(-1),
+            self.n_classes,
+            self.ignore_index,
+        )
+        flat, past = self._flat(hidden, history)
+        if self.training:
+            states, before = flat[labels.row], None if past is None else past[labels.row]
+            values = self.objective_of_labels(states, labels, before, **more)
+        else:
+            values = self.exact(flat, labels.row, labels.target, past)
+        return labels.mean(values).view(lead), labels.counted.view(lead)
 
     @abstractmethod
     def objective(
@@ -133,7 +208,23 @@ class OutputLayer(nn.Module, ABC):
         mask: Tensor | None = None,
         history: Tensor | None = None,
     ) -> Tensor:
-        """J of each example, with gradients; what training maximises."""
+        """J of each example, with gradients; what training maximises.
+
+        What it is given is checked: ``target`` int64, each a class, ``mask`` bool or None.
+        """
+
+    def objective_of_labels(
+        self, hidden: Tensor, labels: Labels, history: Tensor | None = None
+    ) -> Tensor:
+        """J of each pair (P,) of an example and one of its classes, for the states (P, h) of pairs.
+
+        A layer that looks at some negatives only leaves the example's other classes out of them.
+        """
+        return self.objective(hidden, labels.target, None, history)
+
+    def plan(self) -> OutputPlan | TreePlan | None:
+        """What :meth:`objective` does, for engines that provide a whole training step."""
+        return None
 
     # ------------------------------------------------------------------ exact scoring
 
@@ -158,25 +249,79 @@ class OutputLayer(nn.Module, ABC):
         """
         return self.target_log_prob(hidden[row], target, None if history is None else history[row])
 
-    def log_prob(self, hidden: Tensor, history: Tensor | None = None) -> Tensor:
-        """Exact log-probabilities of all classes, (..., n_classes)."""
-        flat, past = self._flat(hidden, history)
-        parts = [part for _, part in self.log_prob_tiles(flat, past)]
-        return torch.cat(parts, 1).view(*hidden.shape[:-1], self.n_classes)
+    def unnormalised_log_prob(
+        self, hidden: Tensor, row: Tensor | None, target: Tensor, history: Tensor | None = None
+    ) -> Tensor:
+        """log p(target | hidden[row]) without the sum over the vocabulary, O(h) a word.
 
+        Off by how far log Z lies from what training draws it to; for layers that do.
+        """
+        raise UserError(
+            f"{type(self).__name__} does not normalise itself: its scores without the sum over "
+            "the vocabulary mean nothing; those of losses self-normalised and nce do"
+        )
+
+    def exact(
+        self,
+        hidden: Tensor,
+        row: Tensor | None,
+        target: Tensor,
+        history: Tensor | None = None,
+    ) -> Tensor:
+        """As :meth:`pair_log_prob`, one target a state where ``row`` is None: for evaluation.
+
+        With gradients where a layer can give them.
+        """
+        if row is None:
+            return self.target_log_prob(hidden, target, history)
+        return self.pair_log_prob(hidden, row, target, history)
+
+    @undisturbed
+    def log_prob(
+        self, hidden: Tensor, classes: Tensor | None = None, history: Tensor | None = None
+    ) -> Tensor:
+        """Exact log-probabilities of all classes, (..., n_classes), or of some, (..., n).
+
+        ``classes`` (n,): the same for all states, or (..., n): those of each. They are normalised
+        over all classes, as if the others had been asked for too.
+        """
+        flat, past = self._flat(hidden, history)
+        if classes is None:
+            parts = [part for _, part in self.log_prob_tiles(flat, past)]
+            return torch.cat(parts, 1).view(*hidden.shape[:-1], self.n_classes)
+        classes = checked_classes(classes, hidden.shape[:-1], self.n_classes)
+        wanted = classes.reshape(-1, classes.shape[-1]).expand(len(flat), -1)
+        found = columns_of_tiles(self.log_prob_tiles(flat, past), wanted)
+        return found.view(*hidden.shape[:-1], classes.shape[-1])
+
+    @undisturbed
     @torch.no_grad()
-    def topk(self, hidden: Tensor, k: int, history: Tensor | None = None) -> TopK:
-        """The k most probable classes with their log-probabilities, in bounded memory."""
-        flat, past = self._flat(hidden, history)
-        best = best_of_tiles(self.log_prob_tiles(flat, past), k)
-        return TopK(*(part.view(*hidden.shape[:-1], k) for part in best))
+    def topk(
+        self,
+        hidden: Tensor,
+        k: int,
+        classes: Tensor | None = None,
+        history: Tensor | None = None,
+    ) -> TopK:
+        """The k most probable classes with their log-probabilities, in bounded memory.
 
-    def predict(self, hidden: Tensor, history: Tensor | None = None) -> Tensor:
+        Like ``torch.topk``. ``classes``: look among these only, as in :meth:`log_prob`.
+        """
+        if classes is None:
+            flat, past = self._flat(hidden, history)
+            best = best_of_tiles(self.log_prob_tiles(flat, past), k)
+            return TopK(*(part.view(*hidden.shape[:-1], k) for part in best))
+        return best_of_all(self.log_prob(hidden, classes, history), k, classes)
+
+    def predict(
+        self, hidden: Tensor, classes: Tensor | None = None, history: Tensor | None = None
+    ) -> Tensor:
         """The most probable class of each example, without holding all probabilities at once."""
-        return self.topk(hidden, 1, history).indices[..., 0]
+        return self.topk(hidden, 1, classes, history).indices[..., 0]
 
     def _flat(self, hidden: Tensor, history: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Hidden states (N, h) and their histories (N, n)."""
+        check_states(hidden, self.in_features)
         past = None if history is None else history.reshape(-1, history.shape[-1])
         return hidden.reshape(-1, self.in_features), past
 
@@ -187,36 +332,20 @@ class OutputLayer(nn.Module, ABC):
         for table in tables_of(self):
             table.reset_parameters()
 
+    def state_was_loaded(self) -> None:
+        """Called when the tensors of the state were filled from a file: refuses a wrong one."""
+
     def expect_blocks(self, unigram: Tensor, steps: int, streams: int) -> None:
         """Tells the tables how often a block of T × B words will touch their rows (paper eq. 19).
 
         ``unigram`` (V,): how probable each class is as a target.
         """
 
+    def set_rate(self, rate: float) -> None:
+        """Tells a layer that learns by itself, in ``backward``, how fast."""
+
     def read_text(self, context: ArrayLike, follower: ArrayLike) -> None:
         """Takes the pairs of the training text: ``follower`` (N,) comes after ``context`` (N,)."""
 
     def follow_states(self, hidden: Tensor) -> None:
         """Looks at the model where it stands now, at some hidden states (N, h) of the text."""
-
-
-def best_of_tiles(tiles: Iterable[tuple[int, Tensor]], k: int) -> TopK:
-    """The k largest of tiles (first column, (N, n)), the best first."""
-    best: TopK | None = None
-    for first, tile in tiles:
-        some = tile.topk(min(k, tile.shape[1]), 1)
-        here = TopK(some.values, some.indices + first)
-        if best is not None:
-            here = TopK(*(torch.cat(pair, 1) for pair in zip(best, here, strict=True)))
-            order = here.values.topk(min(k, here.values.shape[1]), 1).indices
-            here = TopK(here.values.gather(1, order), here.indices.gather(1, order))
-        best = here
-    if best is None or best.values.shape[1] < k:
-        raise UserError(f"k is {k}, more than there are classes")
-    return best
-
-
-def require_one_of(name: str, value: object, known: Iterable[str]) -> None:
-    """Refuses an option that is none of those known."""
-    if value not in (names := list(known)):
-        raise UserError(f"{name} is {value!r}, must be one of {', '.join(names)}")

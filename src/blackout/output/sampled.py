@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from blackout.ops.engine import Objective
-from blackout.output.contract import require_one_of
+from blackout.ops.engine import Objective as ObjectiveName
+from blackout.output.divided.refusals import refuse_line_up
+from blackout.output.objective import Objective
+from blackout.output.options import require_one_of, takes_options_of
 from blackout.output.sampling import Collisions, SamplingLayer, TargetWeight
 
 
 class Sampled(SamplingLayer):
-    """J = log p_i, p the softmax of u - log Q over target and samples.
+    """J = log p_i, p the softmax of u - log Q over target and samples."""
 
-    ``target_weight="one"`` sets q_i = 1 for the target instead of 1 / Q_i (paper, footnote 1);
-    ``collisions="remove"`` takes copies of the target out of its samples, as the paper does.
-    """
+    objective_name: ObjectiveName = "sampled"
 
-    objective_name: Objective = "sampled"
-
+    @takes_options_of(SamplingLayer)
     def __init__(
         self,
         in_features: int,
@@ -26,10 +25,19 @@ class Sampled(SamplingLayer):
         *,
         target_weight: TargetWeight = "proposal",
         collisions: Collisions = "keep",
+        objective: Objective | None = None,
         **options: Any,
     ) -> None:
+        """``target_weight``: "one" sets q_i = 1 for the target, not 1 / Q_i (paper, footnote 1).
+        ``collisions``: "remove" takes copies of the target out of its samples, as the paper does.
+        ``objective``: a :class:`blackout.Objective` of yours, trained instead.
+        """
         super().__init__(in_features, n_classes, samples, **options)
         require_one_of("target_weight", target_weight, get_args(TargetWeight))
         require_one_of("collisions", collisions, get_args(Collisions))
         self.target_weight = target_weight
         self.collisions = collisions
+        if objective is not None:
+            self.own_objective = objective
+        refuse_line_up(self)
+        self.ranks.require_same({"target_weight": target_weight, "collisions": collisions})

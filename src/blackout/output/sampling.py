@@ -2,48 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from blackout.errors import UserError
-from blackout.ops.autograd import sampled_objective
-from blackout.ops.engine import Objective, Scalar
-from blackout.output.contract import LayerSpec, require_one_of
+from blackout.ops import reference
+from blackout.ops.autograd import SampledWords, sampled_objective
+from blackout.ops.engine import Engine, Scalar
+from blackout.ops.engine import Objective as ObjectiveName
+from blackout.ops.plan import OutputPlan
+from blackout.ops.reference import Without
+from blackout.output.contract import LayerSpec, OutputLayer
+from blackout.output.divided.layer import sampled_value
+from blackout.output.divided.refusals import (
+    agreed,
+    checksum,
+    refuse_given,
+    refuse_with_ranks,
+    refuse_with_strata,
+)
+from blackout.output.exact import Scores
 from blackout.output.flat import FlatSoftmax
-from blackout.proposals import PROPOSALS, Draw
+from blackout.output.labels import Labels
+from blackout.output.objective import Objective
+from blackout.output.options import require_one_of, require_whole, takes_options_of
+from blackout.output.ranks import require_sparse_all_reduce, seed_of_rank
+from blackout.output.recompute import drawn_before, inside_backward, remember
+from blackout.output.rows import rows_of, whole_table
+from blackout.output.targets import checked_classes
+from blackout.proposals import (
+    Draw,
+    Groups,
+    Proposal,
+    StrataProposal,
+    UnigramProposal,
+    make_proposal,
+)
+from blackout.ranks import strata_for
 
 Sharing = Literal["step", "block", "word"]
-ProposalKind = Literal["unigram", "batch", "bigram", "model"]
+ProposalKind = Literal["unigram", "batch", "bigram", "model", "lsh"]
 TargetWeight = Literal["proposal", "one"]
 Collisions = Literal["remove", "keep"]
+Sampling = Literal["global", "strata"]
+_WORTH_MERGING = 0.85
+"""The share of different words in a draw from which on looking for copies does not pay."""
 
 
 class SamplingLayer(FlatSoftmax):
     """A flat softmax whose objective looks at the target and K sampled words only.
 
-    ``counts`` (n_classes,) gives the unigram distribution that ``alpha`` raises; without it words
-    are drawn uniformly. ``proposal``: where samples come from, Q_alpha ("unigram"), the block's
-    targets ("batch"), half Q_alpha and half what followed the input words in a text ("bigram", see
-    :meth:`read_text`), or what the model itself gives probability to ("model", see
-    :meth:`follow_states`). ``sharing``: which examples share a sample set. With hidden (T, B, h):
-    those of a time step, of the block, or none; with hidden (N, h): all N, all N, or none.
-    ``always_sample``: classes put into every sample set.
-
-    Samples are a pure function of ``seed`` and of ``step``, which counts training calls and is
-    saved with the weights.
+    Samples are a pure function of ``seed``, of ``step``, which counts training calls and is saved
+    with the weights, and of the rank where ``torch.distributed`` has several: each draws its own.
     """
 
     step: Tensor
-    objective_name: Objective
+    objective_name: ObjectiveName
     """Which of :data:`blackout.ops.reference.OBJECTIVES` is trained; each loss has its own."""
     target_weight: TargetWeight = "proposal"
     """What the target's weight in the posterior is: 1/Q as for samples, or 1 (paper, footnote 1)"""
     collisions: Collisions = "keep"
     """Whether copies of the target stay among its samples."""
+    own_objective: Objective | None = None
+    """A loss from outside, in place of ``objective_name``."""
+    takes_samples = True
+    divisible = True
 
+    @takes_options_of(FlatSoftmax)
     def __init__(
         self,
         in_features: int,
@@ -52,34 +80,46 @@ class SamplingLayer(FlatSoftmax):
         *,
         counts: Tensor | None = None,
         alpha: float = 1.0,
-        proposal: ProposalKind = "unigram",
-        sharing: Sharing = "step",
+        proposal: ProposalKind | Proposal = "unigram",
+        sharing: Sharing = "block",
         always_sample: tuple[int, ...] = (),
+        sampling: Sampling = "global",
         seed: int = 0,
-        bias: bool = False,
-        sparse: bool = True,
-        init_range: float | None = None,
-        precision: Literal["fp32", "bf16"] = "fp32",
-        storage: Literal["fp32", "bf16"] = "fp32",
-        impl: str = "auto",
+        **options: Any,
     ) -> None:
-        super().__init__(
-            in_features,
-            n_classes,
-            bias=bias,
-            sparse=sparse,
-            init_range=init_range,
-            precision=precision,
-            storage=storage,
-            impl=impl,
+        """``samples``: K, how many classes are drawn to stand for all of them.
+        ``counts`` (n_classes,): how often each class occurs; ``alpha``: the power that they are
+        raised to, 0 for uniform draws. Without counts classes are drawn uniformly.
+        ``proposal``: where samples come from: Q_alpha ("unigram"); the block's targets ("batch",
+        their frequencies those of ``counts``, or estimated as they come); half Q_alpha and half
+        what followed the input words in a text ("bigram", see :meth:`read_text`); what the model
+        itself gives probability to ("model", see :meth:`follow_states`); half Q_alpha and half
+        near the hidden states ("lsh", :mod:`blackout.proposals.lsh`); or a
+        :class:`blackout.Proposal` of yours. The state of the layer has its tables: a loaded layer
+        draws as the saved one did.
+        ``sharing``: which examples share a sample set: all of a call ("block"), those with the same
+        first index of hidden (T, B, h) ("step"), or none ("word").
+        ``always_sample``: classes put into every sample set.
+        ``sampling``: "global", K draws from Q, or "strata": fixed numbers of draws from each part
+        of the vocabulary (:mod:`blackout.proposals.strata`), of which every rank of a process group
+        draws and owns its share; the same line-ups for every number of ranks.
+        ``seed``: decides the samples.
+        """
+        require_one_of("sampling", sampling, get_args(Sampling))
+        if sampling == "strata":
+            refuse_with_strata(proposal, always_sample)
+            options = {"strata": strata_for(n_classes, max(samples, 1))} | options
+        options["process_group"] = agreed(
+            options.get("process_group"),
+            {"layer": type(self).__name__, "n_classes": n_classes, "in_features": in_features}
+            | {"samples": samples, "alpha": alpha, "proposal": str(proposal), "sharing": sharing}
+            | {"always_sample": always_sample, "sampling": sampling, "seed": seed}
+            | {"counts": None if counts is None else checksum(counts)},
         )
-        if samples < 1:
-            raise UserError(f"samples is {samples}, must be at least 1")
+        super().__init__(in_features, n_classes, **options)
+        require_whole("samples", samples, 1)
         require_one_of("sharing", sharing, get_args(Sharing))
-        require_one_of("proposal", proposal, PROPOSALS)
-        if counts is None:
-            counts = torch.ones(n_classes)
-        elif len(counts) != n_classes:
+        if counts is not None and len(counts) != n_classes:
             raise UserError(f"counts has {len(counts)} entries for {n_classes} classes")
         if any(not 0 <= word < n_classes for word in always_sample):
             raise UserError(f"always_sample has a class outside 0 … {n_classes - 1}")
@@ -87,11 +127,20 @@ class SamplingLayer(FlatSoftmax):
         self.sharing = sharing
         self.always_sample = tuple(always_sample)
         self.seed = seed
-        self.proposal = PROPOSALS[proposal](counts, alpha)
-        self.history_words = self.proposal.history_words
+        self.sampling = sampling
+        if sampling == "strata":
+            counts = torch.ones(n_classes, device="cpu") if counts is None else counts
+            strata = self.division.strata
+            self.proposal: Proposal = StrataProposal(counts, alpha, samples, strata)
+        else:
+            self.proposal = make_proposal(proposal, n_classes, counts, alpha)
+        refuse_with_ranks(self)
+        self.history_words = max(self.history_words, self.proposal.history_words)
         self.reads_text = self.proposal.reads_text
         self.follows_states = self.proposal.follows_model
-        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.register_buffer(
+            "step", torch.zeros((), dtype=torch.int64, device=self.table.weight.device)
+        )
 
     @classmethod
     def from_spec(cls, spec: LayerSpec) -> Self:
@@ -104,12 +153,13 @@ class SamplingLayer(FlatSoftmax):
             **spec.settings,
             **spec.common,
         )
-        if layer.precision == "bf16":
+        layer.proposal.save_what_is_learned()  # the counts are the vocabulary's
+        if layer.precision == "bf16" and "tied_to" not in spec.common:
             layer.table.keep_product_gradients()  # our optimiser takes them
         return layer
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, samples={self.samples}, alpha={self.proposal.alpha}"
+        return f"{super().extra_repr()}, samples={self.samples}"
 
     def objective(
         self,
@@ -117,49 +167,211 @@ class SamplingLayer(FlatSoftmax):
         target: Tensor,
         mask: Tensor | None = None,
         history: Tensor | None = None,
+        samples: Tensor | Draw | None = None,
     ) -> Tensor:
-        shape = group_shape(target, self.sharing)
-        words = target.reshape(shape)
-        drawn = self.draw(
-            words,
-            None if history is None else history.reshape(*words.shape, history.shape[-1]),
-            None if mask is None else mask.reshape(shape),
-        )
-        table, biases, dtype = self.table, self.biases, self.product_dtype
+        if self.divided or self.sampling == "strata":
+            refuse_given(samples)
+            return sampled_value(self, hidden, target, mask)
+        groups = grouped(target, history, mask, self.sharing)
+        return self._value(hidden, groups, samples, None).view(target.shape)
+
+    def objective_of_labels(
+        self,
+        hidden: Tensor,
+        labels: Labels,
+        history: Tensor | None = None,
+        samples: Tensor | Draw | None = None,
+    ) -> Tensor:
+        if self.divided or self.sampling == "strata":
+            raise UserError("several classes an example: not with process_group or strata yet")
+        groups = grouped(labels.target, history, None, self.sharing)
+        return self._value(hidden, groups, samples, labels).view(-1)
+
+    def _value(
+        self,
+        hidden: Tensor,
+        groups: Groups,
+        samples: Tensor | Draw | None,
+        labels: Labels | None,
+    ) -> Tensor:
+        """J (G, M) of the targets; ``labels``: what else is true of them."""
+        if self.sparse:
+            require_sparse_all_reduce(self.weight)
+        states = self.geometry.states(hidden).reshape(*groups.target.shape, self.in_features)
+        engine = self.engine(states)
+        if self.proposal.looks_at_states:
+            groups = groups._replace(states=states.detach())
+        words = self._words(groups, samples, engine)
+        objective: Any = self.objective_name if self.own_objective is None else self.own_objective
+        if labels is not None:
+            others = labels.others(words.samples, len(groups.target))
+            objective = Without(objective, others)
+        if not isinstance(objective, str):
+            engine = reference  # the one that takes other objectives than the package's
+        added = None
+        if self.features is not None:
+            added = self.features.of_samples(groups.history, words)
+        if self.geometry.normalize:
+            table = rows_of(self.table, self.biases, words, self.geometry)
+        else:
+            table = whole_table(self.table, self.biases, words, self.product_dtype)
         value = sampled_objective(
-            hidden.reshape(*shape, self.in_features),
+            states,
             table.weight,
-            None if biases is None else biases.weight,
+            table.bias,
             self.log_normaliser(),
-            (words, drawn.samples, drawn.log_q_target, drawn.log_q_samples),
-            objective=self.objective_name,
+            table.words,
+            objective=objective,
             keep_copies=self.collisions == "keep",
-            product_dtype=dtype,
-            row_dtype=table.gradient_dtype(dtype),
-            engine=self.engine(hidden),
-            gradients=(table.row_gradient, None if biases is None else biases.row_gradient),
+            product_dtype=self.product_dtype,
+            row_dtype=table.row_dtype,
+            engine=engine,
+            gradients=table.gradients,
+            added=added,
         )
-        return value.view(target.shape)
+        return self._penalised(value, states, words, groups)
+
+    def _penalised(
+        self, value: Tensor, states: Tensor, words: SampledWords, given: Groups
+    ) -> Tensor:
+        """J (G, M), less what a subclass punishes."""
+        return value
+
+    def _words(self, groups: Groups, samples: Tensor | Draw | None, engine: Engine) -> SampledWords:
+        """Targets and samples; copies merged where that makes the products much smaller."""
+        target = groups.target
+        if samples is not None:
+            given = self._given(samples, groups)
+            return SampledWords(
+                target, given.samples, None, given.log_q_target, given.log_q_samples
+            )
+        if inside_backward():
+            return drawn_before(self, target)
+        asked = groups if groups.states is not None else groups[:3]
+        words = self._merged(self.draw(*asked), groups, engine)
+        remember(self, words)
+        return words
+
+    @property
+    def merges(self) -> bool:
+        """Whether copies of a sample are merged: where that makes the products much smaller."""
+        return self.proposal.distinct_share(self.samples) <= _WORTH_MERGING
+
+    def plan(self) -> OutputPlan | None:
+        """Of the losses here, with the unigram proposal and row-sparse gradients."""
+        own = type(self)
+        plain = (
+            own.objective is SamplingLayer.objective
+            and own.draw is SamplingLayer.draw
+            and own._penalised is SamplingLayer._penalised
+            and own.forward is OutputLayer.forward
+            and type(self.proposal) is UnigramProposal
+            and self.table.sparse
+            and self.reduction == "mean"
+            and self.own_objective is None
+            and self.geometry.plain
+            and self.features is None
+            and not self.divided
+        )
+        if not plain or not isinstance(self.proposal, UnigramProposal):
+            return None
+        log_z = self.log_normaliser()
+        return OutputPlan(
+            objective=self.objective_name,
+            weight=self.table.weight,
+            bias=None if self.biases is None else self.biases.weight,
+            log_z=log_z,
+            keep_copies=self.collisions == "keep",
+            target_one=self.target_weight == "one",
+            sharing=self.sharing,
+            samples=self.samples,
+            always=self.always_sample,
+            merge=self.merges,
+            product_dtype=self.product_dtype,
+            threshold=self.proposal.threshold,
+            alias=self.proposal.alias,
+            log_q=self.proposal.log_q,
+            seed=seed_of_rank(self.seed),
+            step=self.step,
+        )
+
+    def _merged(self, drawn: Draw, groups: Groups, engine: Engine) -> SampledWords:
+        target, (samples, log_q_samples, log_q_target) = groups.target, drawn
+        # how many there are, a GPU would have to be waited for
+        if samples.is_cuda or self.own_objective is not None or not self.merges:
+            return SampledWords(target, samples, None, log_q_target, log_q_samples)
+        words, multiplicity = engine.merge_copies(samples)
+        log_q = self.proposal.log_density(words, groups)
+        return SampledWords(target, words, multiplicity, log_q_target, log_q)
 
     def draw(
-        self, target: Tensor, history: Tensor | None = None, mask: Tensor | None = None
+        self,
+        target: Tensor,
+        history: Tensor | None = None,
+        mask: Tensor | None = None,
+        states: Tensor | None = None,
     ) -> Draw:
-        """Sample sets of this step for targets (G, M), ``always_sample`` at their end."""
+        """Sample sets of this step, (G, K), for targets of any shape: one set for each group.
+
+        ``always_sample`` stands at the end of each. Given to :meth:`forward` as ``samples``, they
+        are what it would have drawn. ``states`` (..., h): for a proposal that looks at them.
+        """
+        groups = grouped(target, history, mask, self.sharing)
+        if states is not None:
+            states = states.detach().reshape(*groups.target.shape, self.in_features)
         self.proposal.follow(self.weight.device)
+        self.proposal.see_rows(self.weight.detach(), self.step)
         drawn = self.proposal.draw(
-            self.seed,
+            self.seed if self.divided else seed_of_rank(self.seed),
             self.step,
-            target,
+            groups.target,
             self.samples,
-            history=history,
-            mask=mask,
+            history=groups.history,
+            mask=groups.mask,
+            states=states,
             always=self.always_sample,
             impl=self.impl,
         )
         self.step += 1
+        return self._weighted(drawn)
+
+    def _weighted(self, drawn: Draw) -> Draw:
         if self.target_weight == "one":
-            drawn = drawn._replace(log_q_target=torch.zeros_like(drawn.log_q_target))
+            return drawn._replace(log_q_target=torch.zeros_like(drawn.log_q_target))
         return drawn
+
+    def _given(self, samples: Tensor | Draw, groups: Groups) -> Draw:
+        """Samples of the caller's: a :class:`Draw`, or words that are taken for draws from Q."""
+        sets = len(groups.target)
+        words = samples if isinstance(samples, Tensor) else samples.samples
+        if words.ndim not in (1, 2) or (words.ndim == 2 and len(words) not in (1, sets)):
+            raise UserError(
+                f"samples {tuple(words.shape)} must be (K,), or ({sets}, K): with sharing "
+                f"{self.sharing} there are {sets} sample sets"
+            )
+        if not words.shape[-1]:
+            raise UserError("samples is empty: there must be one to tell the target from")
+        words = checked_classes(words, words.shape[:-1], self.n_classes, "samples")
+        words = words.to(groups.target.device).expand(sets, -1).contiguous()
+        if isinstance(samples, Tensor):
+            self.proposal.follow(self.weight.device)
+            density = self.proposal.log_density
+            return self._weighted(
+                Draw(words, density(words, groups), density(groups.target, groups))
+            )
+        log_q, log_q_target = samples.log_q_samples, samples.log_q_target
+        if log_q.shape[-1:] != words.shape[-1:] or log_q_target.numel() != groups.target.numel():
+            raise UserError(
+                f"samples has log Q of samples {tuple(log_q.shape)} and targets "
+                f"{tuple(log_q_target.shape)}, for samples {tuple(words.shape)} and targets "
+                f"{tuple(groups.target.shape)}: a Draw is for the targets it was drawn for"
+            )
+        log_q = log_q.to(words.device).expand(words.shape)
+        return Draw(words, log_q, log_q_target.to(words.device).reshape(groups.target.shape))
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.step.zero_()
 
     def update_rate(self, unigram: Tensor, steps: int, streams: int) -> Tensor:
         """Targets, and K expected draws for each sample set (paper eq. 19)."""
@@ -176,18 +388,32 @@ class SamplingLayer(FlatSoftmax):
         """Lets a "model" proposal follow the model, seen at some hidden states (N, h)."""
         if not self.follows_states:
             raise UserError("only a layer with proposal model can follow the model")
-        engine = self.engine(hidden)
-        partition = engine.log_partition(hidden, self.weight, self.bias, self.product_dtype)
+        states = self.states(hidden)
+        # of the vectors alone where there are features: what is drawn need not be exact
+        scores = self.scores_of_vectors(states)
+        assert isinstance(scores, Scores)  # a divided layer has no such proposal
+        partition, share = scores.partition(states), scores.engine.root_mean_square_prob
+        parts = [share(states, rows, bias, partition) for _, rows, bias in scores.tiles()]
         self.proposal.follow(self.weight.device)
-        self.proposal.adapt(engine.root_mean_square_prob(hidden, self.weight, self.bias, partition))
+        self.proposal.adapt(torch.cat(parts))
 
     def log_normaliser(self) -> Scalar:
         """log Z of NCE; the other objectives do not look at it."""
         return 0.0
 
 
-def group_shape(target: Tensor, sharing: Sharing) -> tuple[int, int]:
-    """(G, M), one of them -1: targets so reshaped have one row for each sample set."""
+def grouped(
+    target: Tensor, history: Tensor | None, mask: Tensor | None, sharing: Sharing
+) -> Groups:
+    """Targets (G, M), one row for each sample set; what is grouped already stays so."""
     if sharing == "word":
-        return -1, 1
-    return 1 if sharing == "block" or target.ndim == 1 else len(target), -1
+        shape = target.numel(), 1
+    elif sharing == "block" or target.ndim < 2:
+        shape = 1, target.numel()
+    else:
+        shape = len(target), target[:1].numel()
+    return Groups(
+        target.reshape(shape),
+        None if history is None else history.reshape(*shape, history.shape[-1]),
+        None if mask is None else mask.reshape(shape),
+    )

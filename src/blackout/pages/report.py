@@ -55,6 +55,8 @@ class Run:
     """Its "test" event."""
     vocab_size: int
     parameters: int
+    features: dict[str, Any] | None = None
+    """Its "features" event, of hashed n-gram features."""
 
     @property
     def finished(self) -> bool:
@@ -93,9 +95,13 @@ def read_run(folder: Path) -> Run:
     events = list(read_metrics(place.metrics))
     epochs = [event for event in events if event["event"] == "epoch"]
     tests = [event for event in events if event["event"] == "test"]
+    features = [event for event in events if event["event"] == "features"]
     weights = _weights(place)
     parameters, vocab_size = _count(*weights) if weights else (0, 0)
-    return Run(folder, config, epochs, tests[-1] if tests else None, vocab_size, parameters)
+    test = tests[-1] if tests else None
+    return Run(
+        folder, config, epochs, test, vocab_size, parameters, features[-1] if features else None
+    )
 
 
 def write_report(run_folder: Path) -> Path:
@@ -120,19 +126,21 @@ def write_comparison(
     *,
     title: str = "Comparison",
     subtitle: str = "",
+    note: str = "",
     plots: Sequence[Plot] = (),
 ) -> Path:
     """Writes one page about several runs: a table, their curves together, a sample of each.
 
     ``runs``: name → run folder. ``table_rows``: one mapping a row, all with the same keys in the
-    same order, which are the columns' names; by default a row of figures for each run. ``plots``:
-    further plots. ``out``: the file to write.
+    same order, which are the columns' names; by default a row of figures for each run. ``note``:
+    what is to be said below it. ``plots``: further plots. ``out``: the file to write.
     """
     read = {name: read_run(folder) for name, folder in runs.items()}
     rows = table_rows or [_row(name, run) for name, run in read.items()]
     header = list(rows[0])
     cells = [[_cell(row[column]) for column in header] for row in rows]
-    sections = [page.section("Results", page.table(header, cells))]
+    below = [page.prose(note)] if note else []
+    sections = [page.section("Results", page.table(header, cells), *below)]
     with_epochs = {name: run for name, run in read.items() if run.epochs}
     if with_epochs:
         sections.append(page.section("Learning curves", page.plots(_joint_curves(with_epochs))))
@@ -150,7 +158,9 @@ def _subtitle(run: Run) -> str:
     parts = [f"{model.cell} network, {model.layers} × {model.hidden} units"]
     symbols = {"samples": "K", "alpha": "α"}
     used = {symbols[o]: getattr(run.config.loss, o) for o in symbols if o in loss.options}
-    named = (f"{s} = {v:,}" if isinstance(v, int) else f"{s} = {v:g}" for s, v in used.items())
+    named = tuple(f"{s} = {v:,}" if isinstance(v, int) else f"{s} = {v:g}" for s, v in used.items())
+    if run.config.loss.maxent:
+        named = (*named, f"n-gram features of {run.config.loss.maxent} words")
     parts.append(", ".join([loss.title, *named]))
     if run.finished:
         parts.append(f"{_epochs(len(run.epochs))}, finished")
@@ -202,6 +212,10 @@ def _figures(run: Run) -> list[tuple[str, str, str]]:
         figures.append(
             ("Parameters", f"{run.parameters:,}", f"vocabulary of {run.vocab_size:,} words")
         )
+    if run.features:
+        about = "" if run.features["counted"] == 1 else "about "
+        shared = f"{about}{run.features['shared']:,} share a number with another"
+        figures.append(("Hashed n-grams", f"{about}{run.features['features']:,}", shared))
     return figures
 
 
@@ -256,7 +270,7 @@ def _curves(run: Run) -> list[Plot]:
             "perplexity",
             [valid, without] if differs else [valid],
             log=_is_wide(valid),
-            mark=(best["epoch"], best["valid_perplexity"]),
+            mark=(best["epoch"], _or_inf(best["valid_perplexity"])),
         ),
         Plot("Training loss", "epoch", loss, [run.curve("loss", "train_loss")]),
         Plot("Learning rate", "epoch", "learning rate", [run.curve("rate", "lr")], from_zero=True),

@@ -14,7 +14,7 @@ import itertools
 import json
 import lzma
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,8 @@ class Lab:
 
     ``out``: folder for results and for the cache of runs; ``data``: folder with a folder for each
     corpus, each with train, valid and test (as they are, or with .txt, .gz or .xz behind).
-    ``hidden`` and ``epochs`` stand over a study's own where it says so.
+    ``hidden`` and ``epochs`` stand over a study's own where it says so. ``only``: words of the
+    names of rows, see :meth:`rows`.
     """
 
     def __init__(
@@ -61,9 +62,17 @@ class Lab:
         workers: int = 0,
         hidden: Sequence[int] = (),
         epochs: int | None = None,
+        only: Sequence[str] = (),
+        minutes: Sequence[float] = (),
+        tries: int = 0,
+        threads: int = 0,
+        vocab_size: int = 0,
+        peers: Sequence[str] = (),
     ) -> None:
         self.out, self.data, self.quick = out, data, quick
-        self.hidden, self.epochs = tuple(hidden), epochs
+        self.hidden, self.epochs, self.only = tuple(hidden), epochs, tuple(only)
+        self.minutes, self.tries, self.threads = tuple(minutes), tries, threads
+        self.vocab_size, self.peers = vocab_size, tuple(peers)
         self.trials = Trials(out / "cache", workers=workers)
 
     # ------------------------------------------------------------------ texts
@@ -75,7 +84,7 @@ class Lab:
         kind = "quick" if self.quick else name
         if lines is not None and not self.quick:
             kind = f"{name}-{lines}"
-            files["train"] = self._beginning(files["train"], kind, lines)
+            files["train"] = self.beginning(files["train"], kind, lines)
         folder = self.out / "data" / f"{kind}-{_short_hash(vars(text))}"
         data = prepare(files["train"], folder, text, valid=files["valid"], test=files["test"])
         return Corpus(kind, files, folder, len(data.vocab), len(data.shard("train").tokens))
@@ -91,7 +100,7 @@ class Lab:
                 return path
         raise UserError(f"{folder}: has no {part}, {part}.txt, {part}.txt.gz or {part}.txt.xz")
 
-    def _beginning(self, file: Path, kind: str, lines: int) -> Path:
+    def beginning(self, file: Path, kind: str, lines: int) -> Path:
         """The first lines of a file, as a file of its own."""
         short = self.out / "data" / f"{kind}.txt"
         if not short.exists():  # a new file would be another text to its shards
@@ -117,13 +126,39 @@ class Lab:
         """The outcomes of these runs, several done at a time."""
         return self.trials.run(trials)
 
+    def rows(self, asked: Mapping[str, Sequence[Trial]]) -> dict[str, list[Outcome]]:
+        """The outcomes of a table's runs, row by row.
+
+        With ``only``, just the rows in whose names one of its words occurs are run; the others are
+        there if an earlier command has run them, so that a table can be put together from several.
+        """
+        wanted = [name for name in asked if self.is_wanted(name)]
+        if not wanted:
+            raise UserError(
+                f"--only {' '.join(self.only)}: no such row; there are {'; '.join(asked)}"
+            )
+        self.run([trial for name in wanted for trial in asked[name]])
+        known = {name: self.trials.known(trials) for name, trials in asked.items()}
+        return {name: outcomes for name, outcomes in known.items() if outcomes is not None}
+
+    def is_wanted(self, row: str) -> bool:
+        """Whether a row is to be run."""
+        return not self.only or any(word.lower() in row.lower() for word in self.only)
+
     def choose(self, questions: Sequence[Sequence[Trial]]) -> list[Trial]:
         """Of each question's candidates the one that validation text prefers."""
         return choose(questions, self.trials)
 
+    def _note(self, about: Any) -> Path:
+        return self.out / "cache" / "other" / f"{_short_hash(about)}.json"
+
+    def remembers(self, about: Any) -> bool:
+        """Whether :meth:`remember` knows it already."""
+        return self._note(about).exists()
+
     def remember(self, about: Any, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What ``compute`` gives, done once for the same ``about`` (of plain values)."""
-        path = self.out / "cache" / "other" / f"{_short_hash(about)}.json"
+        path = self._note(about)
         with contextlib.suppress(FileNotFoundError, ValueError):  # damaged: done again
             known: dict[str, Any] = from_json(path.read_text())
             return known

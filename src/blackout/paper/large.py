@@ -25,6 +25,11 @@ def full(lab: Lab) -> Corpus:
     return lab.corpus(CORPUS, TextConfig())
 
 
+def name(hidden: int) -> str:
+    """What a row with a network of this size is called."""
+    return f"{hidden} units"
+
+
 def epochs(lab: Lab, usual: int) -> int:
     return 1 if lab.quick else lab.epochs or usual
 

@@ -25,6 +25,9 @@ STUDIES = {
     "appendix-c": ("appendix_c", "study", "how second moments of untouched rows age"),
     "speedup": ("speedup", "study", "words a second against V and K"),
     "defaults": ("defaults", "study", "the default settings with every cell, width and block"),
+    "widths": ("widths", "study", "the default settings at every width, by epoch and seed"),
+    "schedules": ("schedules", "study", "how the learning rate should fall"),
+    "choose": ("choose", "study", "every layer, and programs of others, at equal training time"),
     "beyond": ("beyond", "study", "sharing, proposals, negatives and cells"),
 }
 

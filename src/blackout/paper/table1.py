@@ -17,18 +17,15 @@ PAPER = {128: 59.0, 256: 55.1, 512: 51.5, 1024: 47.6, 2048: 43.9, 4096: 42.0}
 def study(lab: Lab) -> Finding:
     corpus = large.shortlist(lab)
     sizes = (8, 16) if lab.quick else lab.hidden or (128, 256, 512)
-    trials = [
-        Trial(
-            large.config(lab, hidden, 3, alpha=0.4, collisions="keep"),
-            corpus.prepared,
-            keep_model=True,
-        )
-        for hidden in sizes
-    ]
-    outcomes = lab.run(trials)
+    configs = {h: large.config(lab, h, 3, alpha=0.4, collisions="keep") for h in sizes}
+    found = lab.rows(
+        {large.name(h): [Trial(c, corpus.prepared, keep_model=True)] for h, c in configs.items()}
+    )
+    sizes = tuple(hidden for hidden in sizes if large.name(hidden) in found)
     ngram = five_gram(lab, corpus)
     rows: list[dict[str, Any]] = []
-    for hidden, outcome in zip(sizes, outcomes, strict=True):
+    for hidden in sizes:
+        (outcome,) = found[large.name(hidden)]
         mixed = mix_with(lab, outcome, corpus, ngram)
         rows.append(
             {
@@ -58,10 +55,10 @@ def study(lab: Lab) -> Finding:
             "256, 512 … 4096 units 59.0, 55.1, 51.5 … 42.0: larger is better, and mixing helps."
         ),
         setting=(
-            f"{large.describe(corpus, trials[0].config)}, α 0.4; the 5-gram (interpolated modified "
-            "Kneser-Ney) over all words; weights by EM on validation text. “All words”: the "
-            "network's <unk> spread over the words it does not have, so that the three are about "
-            "the same words."
+            f"{large.describe(corpus, configs[sizes[0]])}, α 0.4; the 5-gram (interpolated "
+            "modified Kneser-Ney) over all words; weights by EM on validation text. “All words”: "
+            "the network's <unk> spread over the words it does not have, so that the three are "
+            "about the same words."
         ),
         rows=rows,
         panels=[panel],

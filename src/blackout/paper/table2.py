@@ -17,17 +17,16 @@ def study(lab: Lab) -> Finding:
     corpus = large.full(lab)
     sizes = (8,) if lab.quick else lab.hidden or (128,)
     samples = 50 if lab.quick else 1000
-    trials = [
-        Trial(
-            large.config(lab, hidden, 1, alpha=ALPHA, samples=samples, collisions="keep"),
-            corpus.prepared,
-        )
-        for hidden in sizes
-    ]
+    configs = {
+        h: large.config(lab, h, 1, alpha=ALPHA, samples=samples, collisions="keep") for h in sizes
+    }
+    found = lab.rows({large.name(h): [Trial(c, corpus.prepared)] for h, c in configs.items()})
+    sizes = tuple(hidden for hidden in sizes if large.name(hidden) in found)
     rows: list[dict[str, Any]] = []
     names = []
-    for hidden, outcome in zip(sizes, lab.run(trials), strict=True):
-        names.append(f"{hidden} units")
+    for hidden in sizes:
+        (outcome,) = found[large.name(hidden)]
+        names.append(large.name(hidden))
         rows.append(
             {
                 "hidden": hidden,
@@ -45,7 +44,7 @@ def study(lab: Lab) -> Finding:
             "one machine trains a million words: 78.4 with 1,024 units, 68.3 with 2,048 in 175 "
             "hours, with 2,000 samples (0.2 %) and α = 0.1; NCE converged too slowly to report."
         ),
-        setting=f"{large.describe(corpus, trials[0].config)}, α {ALPHA:g}; no word is left out.",
+        setting=f"{large.describe(corpus, configs[sizes[0]])}, α {ALPHA:g}; no word is left out.",
         rows=rows,
         panels=[perplexity_panel(names, rows)],
     )

@@ -29,9 +29,19 @@ class BatchProposal(UnigramProposal):
         super().__init__(counts, 1.0)
 
     def sample(self, seed: int, step: Scalar, groups: Groups, samples: int, impl: str) -> Tensor:
-        target, mask = groups.target, groups.mask
-        pool = target.flatten()
-        if mask is not None and bool(mask.any()):
-            pool = pool[mask.flatten()]
-        bits = random_bits(seed, step, len(target), samples, target.device)
-        return torch.take(pool, random_below(bits, len(pool)))
+        return draw_targets(pool_of(groups), seed, step, len(groups.target), samples)
+
+
+def pool_of(groups: Groups) -> Tensor:
+    """The targets of a block that count, (N,); all of them where none does."""
+    target, mask = groups.target, groups.mask
+    pool = target.flatten()
+    if mask is not None and bool(mask.any()):
+        pool = pool[mask.flatten()]
+    return pool
+
+
+def draw_targets(pool: Tensor, seed: int, step: Scalar, groups: int, samples: int) -> Tensor:
+    """(G, K) of a block's targets (N,), drawn with replacement."""
+    bits = random_bits(seed, step, groups, samples, pool.device)
+    return torch.take(pool, random_below(bits, len(pool)))

@@ -15,6 +15,8 @@ tensor([[0.3500]], dtype=torch.float64)
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -35,14 +37,21 @@ class BigramProposal(UnigramProposal):
 
     history_words = 1
     reads_text = True
+    tables: ClassVar[dict[str, torch.dtype]] = {
+        **UnigramProposal.tables,
+        "unigram": torch.float64,
+        "pairs": torch.int64,
+        "before": torch.int64,
+        "start": torch.int64,
+    }
 
     def __init__(self, counts: Tensor, alpha: float) -> None:
         super().__init__(counts, alpha)
-        counts = torch.as_tensor(counts).double().cpu()
+        counts = torch.as_tensor(counts, device="cpu").double()
         self.unigram = counts / counts.sum()  # (V,)
         self.pairs: Tensor | None = None  # (U,), the distinct context · V + follower, ascending
-        self.before: Tensor  # (U + 1,), occurrences of the pairs before each
-        self.start: Tensor  # (V + 1,), occurrences of the contexts before each
+        self.before: Tensor | None = None  # (U + 1,), occurrences of the pairs before each
+        self.start: Tensor | None = None  # (V + 1,), occurrences of the contexts before each
 
     def read_text(self, context: ArrayLike, follower: ArrayLike) -> None:
         """Counts the pairs of a text: ``follower`` (N,) comes after ``context`` (N,)."""
@@ -59,26 +68,28 @@ class BigramProposal(UnigramProposal):
         )
 
     def sample(self, seed: int, step: Scalar, groups: Groups, samples: int, impl: str) -> Tensor:
-        pairs, context = self._pairs(), _context(groups)
+        pairs, before, start = self._counts()
+        context = _context(groups)
         free = self.words(seed, step, len(context), samples, impl)
         bits = random_bits(seed, step, len(context), 3 * samples, context.device)
         _, which, occurrence = bits.split(samples, 1)  # the first bits have drawn the free words
         choice = random_below(which, 2 * context.shape[1])  # a word of the group and a coin
         bigram = choice < context.shape[1]
         word = context.gather(1, choice % context.shape[1])
-        times = self.start[word + 1] - self.start[word]
-        place = self.start[word] + random_below(occurrence, times)
-        pair = torch.searchsorted(self.before, place, right=True) - 1
+        times = start[word + 1] - start[word]
+        place = start[word] + random_below(occurrence, times)
+        pair = torch.searchsorted(before, place, right=True) - 1
         follower = pairs[pair.clamp(max=len(pairs) - 1)] % len(self)
         return torch.where(bigram & (times > 0), follower, free)
 
     def log_density(self, words: Tensor, groups: Groups) -> Tensor:
-        pairs, context = self._pairs(), _context(groups)
+        pairs, before, start = self._counts()
+        context = _context(groups)
         keys = context[:, :, None] * len(self) + words[:, None, :]  # (G, M, n)
         place = torch.searchsorted(pairs, keys).clamp_(max=len(pairs) - 1)
-        times = self.before[place + 1] - self.before[place]
+        times = before[place + 1] - before[place]
         times.masked_fill_(pairs[place] != keys, 0)
-        total = (self.start[context + 1] - self.start[context])[:, :, None]
+        total = (start[context + 1] - start[context])[:, :, None]
         free = self.log_q[words].exp()
         follows = torch.where(total > 0, times.double() / total, free[:, None, :]).mean(1)  # (G, n)
         return (0.5 * free + 0.5 * follows).log()
@@ -86,12 +97,12 @@ class BigramProposal(UnigramProposal):
     def marginal(self) -> Tensor:
         return 0.5 * (super().marginal() + self.unigram)
 
-    def _pairs(self) -> Tensor:
-        if self.pairs is None:
+    def _counts(self) -> tuple[Tensor, Tensor, Tensor]:
+        if self.pairs is None or self.before is None or self.start is None:
             raise UserError(
                 "proposal bigram has no counts yet: layer.proposal.read_text(...) gives it"
             )
-        return self.pairs
+        return self.pairs, self.before, self.start
 
 
 def _context(groups: Groups) -> Tensor:

@@ -24,12 +24,14 @@ from __future__ import annotations
 
 import math  # noqa: F401  (the example above)
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
+from blackout.errors import UserError
 from blackout.ops.engine import Scalar
 
 
@@ -39,6 +41,7 @@ class Groups(NamedTuple):
     target: Tensor  # (G, M)
     history: Tensor | None = None  # (G, M, n), the words before each target, the latest first
     mask: Tensor | None = None  # (G, M), False where there is no word
+    states: Tensor | None = None  # (G, M, h), where a proposal looks at them
 
 
 class Draw(NamedTuple):
@@ -52,21 +55,36 @@ class Draw(NamedTuple):
 class Proposal(nn.Module, ABC):
     """Draws are a pure function of (seed, step, group, place).
 
-    So they are the same whatever the threads, devices and ranks, and a resumed run goes on with
-    the same sequence. Tables are plain attributes, no buffers: a layer that is cast to float32
-    keeps them as they are.
+    So they are the same whatever the threads and devices, and a resumed run goes on with the same
+    sequence.
+
+    Tables are plain attributes, no buffers: a layer that is cast keeps them as they are, and
+    ``DistributedDataParallel`` does not send them round at every step. Those named in ``tables``
+    are part of the layer's state all the same, as 64 bits a number, which no cast of a state
+    changes either: a layer that is loaded draws what the saved one would have drawn.
     """
+
+    tables: ClassVar[dict[str, torch.dtype]] = {}
+    """Attributes that are saved: float64 or int64, of any length; not those that are None."""
+    learned: ClassVar[frozenset[str]] = frozenset()
+    """Those among them that training changes."""
+    one_a_word: ClassVar[frozenset[str]] = frozenset()
+    """Those that have a number for each word: a state of another vocabulary is refused."""
 
     history_words = 0
     """Words before each target that it looks at."""
     reads_text = False
     """Whether :meth:`read_text` wants the training text before the first draw."""
+    looks_at_states = False
+    """Whether it draws by the hidden states of the block, and wants :meth:`see_rows`."""
     follows_model = False
     """Whether :meth:`adapt` wants to see the model from time to time."""
 
     def __init__(self, n_words: int) -> None:
         super().__init__()
         self.n_words = n_words
+        self._saved = set(self.tables)
+        self._distinct: dict[int, float] = {}
         self._device = torch.device("cpu")
 
     def __len__(self) -> int:
@@ -84,11 +102,67 @@ class Proposal(nn.Module, ABC):
     def marginal(self) -> Tensor:
         """How often a draw is expected to be each word (V,), whatever the group."""
 
+    def distinct_share(self, samples: int) -> float:
+        """How many different words ``samples`` draws are expected to give, for each of them.
+
+        >>> from blackout.proposals import UnigramProposal
+        >>> UnigramProposal(torch.ones(2), alpha=1.0).distinct_share(2)  # 2 or, as often, 1
+        0.75
+        """
+        if samples not in self._distinct:
+            found = -torch.expm1(samples * torch.log1p(-self.marginal()))
+            self._distinct[samples] = float(found.sum()) / samples
+        return self._distinct[samples]
+
     def read_text(self, context: ArrayLike, follower: ArrayLike) -> None:
         """Takes the pairs of a text: ``follower`` (N,) comes after ``context`` (N,)."""
 
     def adapt(self, root_mean_square: Tensor) -> None:
         """Takes the model's sqrt(mean p²) (V,) over some hidden states, up to a factor."""
+
+    def see_rows(self, weight: Tensor, step: Scalar) -> None:
+        """Looks at the class vectors (V, h) before the draws of a step."""
+
+    def save_what_is_learned(self) -> None:
+        """Leaves out of the state what the owner of the layer keeps anyway, such as counts."""
+        self._saved = set(self.learned)
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[no-untyped-call]
+        for name in self.tables:
+            if name in self._saved and getattr(self, name) is not None:
+                destination[prefix + name] = getattr(self, name).view(torch.int64)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        rest = dict(state_dict)
+        self._distinct.clear()
+        for name, dtype in self.tables.items():
+            found, now = rest.pop(prefix + name, None), getattr(self, name)
+            if found is None:
+                if name in self._saved and now is not None:
+                    missing_keys.append(prefix + name)
+            elif found.dtype != torch.int64:
+                error_msgs.append(f"{prefix + name} is {found.dtype}, must be torch.int64")
+            elif name in self.one_a_word and found.shape != (self.n_words,):
+                shape = tuple(found.shape)
+                error_msgs.append(f"size mismatch for {prefix + name}: {shape}, not {now.shape}")
+            else:
+                value = found.detach().to(self._device, copy=True).view(dtype)
+                setattr(self, name, value)
+        super()._load_from_state_dict(  # type: ignore[no-untyped-call]
+            rest, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def follow(self, device: torch.device) -> None:
         """Moves the tables to where the layer computes."""
@@ -107,12 +181,25 @@ class Proposal(nn.Module, ABC):
         *,
         history: Tensor | None = None,
         mask: Tensor | None = None,
+        states: Tensor | None = None,
         always: tuple[int, ...] = (),
         impl: str = "auto",
     ) -> Draw:
         """Sample sets of ``samples`` words and those of ``always``, for targets (G, M)."""
-        groups = Groups(target, history, mask)
+        groups = Groups(target, history, mask, states)
         words = self.sample(seed, step, groups, samples, impl)
+        if words.shape != (len(target), samples) or words.dtype != torch.int64:
+            raise UserError(
+                f"{type(self).__name__}.sample gave {tuple(words.shape)} of {words.dtype}, must be "
+                f"{(len(target), samples)} of torch.int64"
+            )
         if always:
             words = torch.cat([words, words.new_tensor(always).expand(len(target), -1)], 1)
-        return Draw(words, self.log_density(words, groups), self.log_density(target, groups))
+        density = [self.log_density(part, groups) for part in (words, target)]
+        for part, log_q in zip((words, target), density, strict=True):
+            if log_q.shape != part.shape:
+                raise UserError(
+                    f"{type(self).__name__}.log_density gave {tuple(log_q.shape)} for words "
+                    f"{tuple(part.shape)}"
+                )
+        return Draw(words, *density)

@@ -17,6 +17,8 @@ tensor([[0.5650, 0.1150]], dtype=torch.float64)
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -30,24 +32,26 @@ _FREE = 0.1  # the share of Q_alpha
 
 
 class ModelProposal(UnigramProposal):
-    """Drawn through its cumulative distribution, a buffer: a resumed run draws the same words.
+    """Drawn through its cumulative distribution, which is saved: resumed runs draw the same.
 
-    The distribution is kept in units of 2**-53 as integers, which no cast of the layer changes:
-    word w is drawn by the numbers ``edges[w]`` … ``edges[w + 1] - 1``.
+    The distribution is kept in units of 2**-53 as integers: word w is drawn by the numbers
+    ``edges[w]`` … ``edges[w + 1] - 1``.
     """
 
     follows_model = True
-    edges: Tensor
+    tables: ClassVar[dict[str, torch.dtype]] = {**UnigramProposal.tables, "edges": torch.int64}
+    learned = frozenset({"edges"})
 
     def __init__(self, counts: Tensor, alpha: float) -> None:
         super().__init__(counts, alpha)
-        self.register_buffer("edges", _edges(self.log_q.exp()))  # (V + 1,)
+        self.edges = _edges(self.log_q.exp())  # (V + 1,)
 
     def adapt(self, root_mean_square: Tensor) -> None:
         """Takes over the model's sqrt(mean p²) (V,), up to a factor."""
         share = root_mean_square.double()
         share = (1 - _FREE) * share / share.sum() + _FREE * self.log_q.exp()
         self.edges.copy_(_edges(share))
+        self._distinct.clear()
 
     def sample(self, seed: int, step: Scalar, groups: Groups, samples: int, impl: str) -> Tensor:
         bits = random_bits(seed, step, len(groups.target), samples, self.edges.device)

@@ -14,6 +14,8 @@ tensor([0.1429, 0.2857, 0.5714], dtype=torch.float64)
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -26,10 +28,17 @@ from blackout.proposals.contract import Groups, Proposal
 class UnigramProposal(Proposal):
     """Q_alpha of word counts, with its alias table."""
 
+    tables: ClassVar[dict[str, torch.dtype]] = {
+        "log_q": torch.float64,
+        "threshold": torch.float64,
+        "alias": torch.int64,
+    }
+    one_a_word = frozenset(tables)
+
     def __init__(self, counts: Tensor, alpha: float) -> None:
         if not 0 <= alpha <= 1:
             raise UserError(f"alpha is {alpha}, must be between 0 and 1")
-        counts = torch.as_tensor(counts).double().cpu()
+        counts = torch.as_tensor(counts, device="cpu").double()  # whatever the default device
         if counts.ndim != 1 or len(counts) == 0:
             raise UserError("counts must be a vector with one entry for each word")
         if not bool((counts > 0).all() & counts.isfinite().all()):
@@ -74,7 +83,7 @@ def alias_table(q: Tensor) -> tuple[Tensor, Tensor]:
     """
     weight = q * len(q)
     threshold = weight.clamp(max=1.0)
-    alias = torch.arange(len(q))
+    alias = torch.arange(len(q), device=q.device)
     lacking = (weight < 1).nonzero()[:, 0]
     giving = (weight >= 1).nonzero()[:, 0]
     if len(lacking) == 0 or len(giving) == 0:  # uniform up to rounding

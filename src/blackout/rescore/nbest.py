@@ -6,20 +6,16 @@ Scores are natural logarithms here, the higher the better, whatever the file the
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from blackout.errors import UserError
+from blackout.text.words import split_words
 
 __all__ = ["Format", "Hypothesis", "NBest", "Utterance", "parse_words", "split_words"]
 
 Format = Literal["kaldi", "srilm", "espnet", "jsonl"]
-
-_WORD = re.compile(r"[^ \t\n\v\f\r]+")  # as in text files: no other space separates words
 
 
 @dataclass
@@ -64,12 +60,7 @@ class NBest:
         return (h for utterance in self.utterances for h in utterance.hypotheses)
 
 
-def split_words(text: str) -> tuple[str, ...]:
-    """The words of a line; equal words are one string, since lists repeat themselves."""
-    return tuple(map(sys.intern, _WORD.findall(text)))
-
-
-def parse_words(text: str, path: Path, line: int) -> tuple[str, ...]:
+def parse_words(text: str, where: str) -> tuple[str, ...]:
     """The words of a hypothesis or a reference, without the sentence marks around them."""
     words = split_words(text)
     if words and words[0] == "<s>":
@@ -78,5 +69,5 @@ def parse_words(text: str, path: Path, line: int) -> tuple[str, ...]:
         words = words[:-1]
     for mark in ("<s>", "</s>"):
         if mark in words:
-            raise UserError(f"{path}: line {line}: a literal {mark} between the words")
+            raise UserError(f"{where}: a literal {mark} between the words")
     return words

@@ -18,12 +18,14 @@ from torch import Tensor
 from blackout.models.language_model import LanguageModel, Reading
 from blackout.models.state import State
 from blackout.score.checked import checked
+from blackout.score.unnormalised import ScoreErrors
 from blackout.text.vocab import EOS
 
 _SENTENCES = 1 << 14  # at most, walked together …
 _STATE_BYTES = 1 << 28  # … as many as have their states in this
 _ROWS = 1 << 13  # prefixes whose sums over the vocabulary are made together
 _EVENT_ROWS = 1 << 8
+_CHECKED = 1 << 10  # pairs whose exact scores are made beside unnormalised ones
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class SentenceScores:
     """Distinct prefixes with their next word."""
     events: np.ndarray | None = None
     """What :class:`Event` gives where the word is one of its own, -∞ elsewhere."""
+    errors: ScoreErrors | None = None
+    """How far scores without the sum over the vocabulary are off, in some of the pairs."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,14 @@ def score_sentences(
     offsets: np.ndarray,
     *,
     event: Event | None = None,
+    unnormalised: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> SentenceScores:
     """Scores sentences, each from the model's initial state, whatever its ``context``.
 
     ``tokens`` are word numbers; sentence i is ``tokens[offsets[i] : offsets[i + 1]]``, its last
-    token, and no other, being the sentence end. ``progress`` is called with the tokens done and
-    all tokens.
+    token, and no other, being the sentence end. ``unnormalised``: without the sum over the
+    vocabulary. ``progress`` is called with the tokens done and all tokens.
 
     >>> from blackout.config import Config
     >>> from blackout.models import build_model
@@ -83,6 +88,7 @@ def score_sentences(
     log_probs = np.empty(len(tokens), np.float64)
     events = None if event is None else np.full(len(tokens), -np.inf)
     prefixes = pairs = 0
+    errors = ScoreErrors() if unnormalised else None
     was_training = model.training
     model.eval()
     try:
@@ -91,14 +97,14 @@ def score_sentences(
                 for levels in _gather(_walk(model, tokens, offsets[first : last + 1])):
                     prefixes += sum(len(level.read.hidden) for level in levels)
                     pairs += sum(len(level.word) for level in levels)
-                    _score(model, levels, log_probs)
+                    _score(model, levels, log_probs, errors)
                     if event is not None and events is not None:
                         _score_event(model, event, levels, events)
                 if progress is not None:
                     progress(int(offsets[last]), len(tokens))
     finally:
         model.train(was_training)
-    return SentenceScores(log_probs, prefixes, pairs, events)
+    return SentenceScores(log_probs, prefixes, pairs, events, errors)
 
 
 def _batches(model: LanguageModel, sentences: int) -> Iterator[tuple[int, int]]:
@@ -147,23 +153,41 @@ def _gather(levels: Iterator[_Level]) -> Iterator[list[_Level]]:
         yield group
 
 
-def _score(model: LanguageModel, levels: list[_Level], log_probs: np.ndarray) -> None:
+def _score(
+    model: LanguageModel, levels: list[_Level], log_probs: np.ndarray, errors: ScoreErrors | None
+) -> None:
+    """The exact scores, or where ``errors`` are counted those without the sum."""
     hidden = torch.cat([level.read.hidden for level in levels])
     histories = [level.read.history for level in levels if level.read.history is not None]
     first = np.cumsum([0] + [len(level.read.hidden) for level in levels])
     row = np.concatenate([level.row + start for level, start in zip(levels, first, strict=False)])
     word = np.concatenate([level.word for level in levels])
-    scores = model.output.pair_log_prob(
-        hidden,
-        torch.from_numpy(row).to(hidden.device),
-        torch.from_numpy(word).to(hidden.device),
-        torch.cat(histories) if histories else None,
-    )
-    values = checked(scores.double().cpu().numpy(), model)
+    past = torch.cat(histories) if histories else None
+
+    def scored(score: Callable[..., Tensor], pairs: slice) -> np.ndarray:
+        rows, words = (torch.from_numpy(part[pairs]).to(hidden.device) for part in (row, word))
+        found: np.ndarray = score(hidden, rows, words, past).double().cpu().numpy()
+        return found
+
+    if errors is None:
+        values = checked(scored(model.output.pair_log_prob, slice(None)), model)
+    else:
+        values = scored(model.output.unnormalised_log_prob, slice(None))
+        left = slice(0, max(0, _CHECKED - errors.words))
+        errors.add(values[left], scored(_of_few(model.output.pair_log_prob), left))
     end = 0
     for level in levels:
         start, end = end, end + len(level.word)
         log_probs[level.place] = values[start:end][level.pair]
+
+
+def _of_few(score: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same scores, of the states that are asked for alone."""
+
+    def of(hidden: Tensor, rows: Tensor, words: Tensor, history: Tensor | None) -> Tensor:
+        return score(hidden[rows], None, words, None if history is None else history[rows])
+
+    return of
 
 
 def _score_event(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from blackout.errors import UserError
 from blackout.mixture.arithmetic import mix_log_probs
 from blackout.mixture.components import NetworkComponent, Reference
 from blackout.models.language_model import LanguageModel
@@ -23,6 +24,7 @@ from blackout.ngram import NGram
 from blackout.rescore.nbest import Hypothesis, NBest
 from blackout.rescore.prefixes import Event, SentenceScores, score_sentences
 from blackout.rescore.weights import Weights
+from blackout.score.unnormalised import ScoreErrors
 from blackout.text.vocab import EOS_WORD, UNK
 
 __all__ = ["ScoredLists", "rescore", "score_lists", "set_scores"]
@@ -46,6 +48,8 @@ class ScoredLists:
     """Distinct prefixes that the network has read."""
     pairs: int
     """Distinct prefixes with their next word."""
+    errors: ScoreErrors | None = None
+    """How far scores without the sum over the vocabulary are off, in some of the pairs."""
     _sums: dict[float, np.ndarray] = field(default_factory=dict, repr=False)
 
     def language(self, weights: Weights) -> np.ndarray:
@@ -117,9 +121,15 @@ def score_lists(
     nbest: NBest,
     ngram: NGram | None = None,
     *,
+    unnormalised: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ScoredLists:
-    """Scores all hypotheses; each begins a sentence, also where the model reads a stream."""
+    """Scores all hypotheses; each begins a sentence, also where the model reads a stream.
+
+    ``unnormalised``: without the sum over the vocabulary, of a model that normalises itself.
+    """
+    if unnormalised and ngram is not None:
+        raise UserError("unnormalised: a mixture with an n-gram needs probabilities")
     if model.vocab is None:
         raise ValueError("the model has no vocabulary")
     hypotheses = list(nbest.hypotheses)
@@ -127,7 +137,9 @@ def score_lists(
     ids = np.array(model.vocab.ids(words), np.int64)
     ngram_logs = None
     if ngram is None:
-        result = score_sentences(model, ids[tokens], offsets, progress=progress)
+        result = score_sentences(
+            model, ids[tokens], offsets, unnormalised=unnormalised, progress=progress
+        )
         network, is_unknown = result.log_probs, ids == UNK
     else:
         bridge = _Bridge(model, ngram, words)
@@ -145,6 +157,7 @@ def score_lists(
         ngram=ngram_logs,
         prefixes=result.prefixes,
         pairs=result.pairs,
+        errors=result.errors,
     )
 
 

@@ -59,7 +59,9 @@ class ListErrors:
 
 def read_references(path: Path) -> dict[str, tuple[str, ...]]:
     """Lines ``utterance words…``."""
-    return {key: parse_words(text, path, n) for key, (n, text) in read_table(path).items()}
+    return {
+        key: parse_words(text, f"{path}: line {n}") for key, (n, text) in read_table(path).items()
+    }
 
 
 def count_errors(nbest: NBest, references: dict[str, tuple[str, ...]], path: Path) -> ListErrors:

@@ -16,8 +16,9 @@ from blackout.models.language_model import LanguageModel
 
 __all__ = ["NotALogProbability", "checked"]
 
-# How far rounding may lift a log-probability above 0, by the number format of the products.
-_ROUNDING = {torch.bfloat16: 0.1}
+# How far rounding may lift a log-probability above 0, by the number format of the products. A
+# network trained with large blocks has logits of some hundreds, where bfloat16 numbers lie 2 apart.
+_ROUNDING = {torch.bfloat16: 2.0}
 _FLOAT32_ROUNDING = 1e-3
 
 

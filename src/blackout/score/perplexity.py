@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
 import numpy as np
@@ -20,6 +20,7 @@ from blackout.models.language_model import LanguageModel
 from blackout.perplexity import Perplexity
 from blackout.score.checked import checked
 from blackout.text.shards import Shard
+from blackout.text.streams import columns_of
 from blackout.text.vocab import EOS, UNK
 
 _CHUNK = 1 << 16  # tokens read and put in order together
@@ -35,8 +36,12 @@ def evaluate(
     *,
     dump: IO[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    watch: Callable[[np.ndarray], None] | None = None,
 ) -> Perplexity:
-    """Perplexity of a text; ``dump`` takes a line "word<TAB>log10-probability" for each word."""
+    """Perplexity of a text; ``dump`` takes a line "word<TAB>log10-probability" for each word.
+
+    ``watch`` sees the log-probabilities of each piece of the text; its time is not counted.
+    """
     started = time.perf_counter()
     total = unknown_total = 0.0
     done = 0
@@ -44,6 +49,10 @@ def evaluate(
         total += float(log_probs.sum())
         unknown_total += float(log_probs[tokens == UNK].sum())
         done += len(tokens)
+        if watch is not None:
+            begun = time.perf_counter()
+            watch(log_probs)
+            started += time.perf_counter() - begun
         if dump is not None:
             assert model.vocab is not None
             for token, value in zip(tokens.tolist(), log_probs.tolist(), strict=True):
@@ -56,13 +65,13 @@ def evaluate(
 
 @torch.no_grad()  # as a decorator it lets go whenever a piece is handed out; `with` would not
 def log_probabilities(
-    model: LanguageModel, shard: Shard, score: Score | None = None
+    model: LanguageModel, shard: Shard, score: Score | None = None, *, normalised: bool = True
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Pieces (tokens, natural log-probabilities in float64) of a text, in its order.
 
     ``score`` takes hidden states (n, h), target words (n,) and their histories (n, k) or None, and
     gives the log-probability (n,) wanted of each, -∞ where there is none; by default that of the
-    target.
+    target. ``normalised``: whether these are log-probabilities, so that one above 0 is an error.
     """
     was_training = model.training
     model.eval()
@@ -73,7 +82,9 @@ def log_probabilities(
         pieces = _score_sentences(model, shard, asked)
     try:
         for tokens, values in pieces:
-            yield tokens, checked(values, model, may_be_impossible=score is not None)
+            if normalised:
+                values = checked(values, model, may_be_impossible=score is not None)
+            yield tokens, values
     finally:
         model.train(was_training)
 
@@ -90,7 +101,10 @@ def _score_stream(
         read = model.read(torch.from_numpy(inputs)[:, None].to(model.device), state)
         targets = torch.from_numpy(tokens).to(model.device)
         history = None if read.history is None else read.history[:, 0]
-        yield tokens, _to_numpy(score(read.hidden[:, 0], targets, history))
+        # every rank reads the stream, and scores its piece of it
+        own = slice(*columns_of(len(tokens), model.ranks.rank, model.ranks.size))
+        found = score(read.hidden[own, 0], targets[own], None if history is None else history[own])
+        yield tokens, np.concatenate(_of_ranks(model, found, np.ones((1, len(tokens)), bool)))
         state = read.state
         previous = tokens[-1:]
 
@@ -142,16 +156,74 @@ def _positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.where(steps < lengths, starts + steps, -1)
 
 
+def _inputs(targets: np.ndarray, filled: np.ndarray) -> np.ndarray:
+    """The word before each word of sentences (L, n)."""
+    inputs = np.concatenate([np.full((1, targets.shape[1]), EOS), targets[:-1]])
+    inputs[1:][~filled[1:]] = EOS  # padding: any word will do
+    return inputs
+
+
 def _score_batch(
     model: LanguageModel, targets: np.ndarray, filled: np.ndarray, score: Score
 ) -> np.ndarray:
-    """Log-probabilities of the filled places of sentences (L, n), row by row."""
-    inputs = np.concatenate([np.full((1, targets.shape[1]), EOS), targets[:-1]])
-    inputs[1:][~filled[1:]] = EOS  # padding: any word will do
-    hidden, history = _run(model, torch.from_numpy(inputs).to(model.device))
-    mask = torch.from_numpy(filled).to(model.device)
-    words = torch.from_numpy(targets).to(model.device)
-    return _to_numpy(score(hidden[mask], words[mask], None if history is None else history[mask]))
+    """Log-probabilities of the filled places of sentences (L, n), row by row.
+
+    Each rank scores some of the sentences, and all get all scores.
+    """
+    inputs = _inputs(targets, filled)
+    first, last = columns_of(filled.shape[1], model.ranks.rank, model.ranks.size)
+    here = np.zeros_like(filled)
+    here[:, first:last] = filled[:, first:last]
+    own = slice(min(first, filled.shape[1] - 1), max(last, first + 1))  # one of nothing, if need be
+    hidden, history = _run(model, torch.from_numpy(inputs[:, own]).to(model.device))
+    mask = torch.from_numpy(here[:, own]).to(model.device)
+    words = torch.from_numpy(targets[:, own]).to(model.device)
+    found = score(hidden[mask], words[mask], None if history is None else history[mask])
+    values = np.empty(filled.shape)
+    for rank, part in enumerate(_of_ranks(model, found, filled)):
+        columns = slice(*columns_of(filled.shape[1], rank, model.ranks.size))
+        values[:, columns][filled[:, columns]] = part
+    return values[filled]
+
+
+def _of_ranks(model: LanguageModel, found: Tensor, filled: np.ndarray) -> list[np.ndarray]:
+    """What each rank found for its columns of ``filled`` (L, n), on every rank."""
+    ranks = model.ranks
+    columns = (columns_of(filled.shape[1], rank, ranks.size) for rank in range(ranks.size))
+    lengths = [int(filled[:, first:last].sum()) for first, last in columns]
+    parts = ranks.gather_uneven(found.contiguous(), lengths, "scores")
+    return [_to_numpy(part) for part in parts]
+
+
+@torch.no_grad()
+def read_streams(
+    model: LanguageModel, streams: Sequence[np.ndarray]
+) -> tuple[Tensor, Tensor | None]:
+    """All that the output layer looks at before each word of some streams, one after another.
+
+    Each stream (n,) begins anew, behind a sentence end; those of similar length are read together.
+    """
+    lengths = np.array([len(stream) for stream in streams], np.int64)
+    starts = np.cumsum(lengths) - lengths
+    tokens = np.concatenate(streams).astype(np.int64)
+    hidden: Tensor | None = None
+    history: Tensor | None = None
+    for batch in _batches(np.argsort(lengths, kind="stable"), lengths):
+        place = _positions(starts[batch], lengths[batch])
+        filled = place >= 0
+        states, pasts = _run(
+            model, torch.from_numpy(_inputs(tokens[place], filled)).to(model.device)
+        )
+        index = torch.from_numpy(place[filled]).to(model.device)
+        mask = torch.from_numpy(filled).to(model.device)
+        if hidden is None:
+            hidden = states.new_empty(len(tokens), states.shape[-1])
+            history = None if pasts is None else pasts.new_empty(len(tokens), pasts.shape[-1])
+        hidden[index] = states[mask]
+        if history is not None and pasts is not None:
+            history[index] = pasts[mask]
+    assert hidden is not None
+    return hidden, history
 
 
 def _run(model: LanguageModel, inputs: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from blackout.tables.local import Table
-from blackout.tables.memory import STORAGE, zero_table
+from blackout.tables.memory import STORAGE, tables_on, zero_table
+from blackout.tables.sharded import ShardedTable
 
 
 def tables_of(module: nn.Module) -> Iterator[Table]:
@@ -13,4 +14,4 @@ def tables_of(module: nn.Module) -> Iterator[Table]:
     return (part for part in module.modules() if isinstance(part, Table))
 
 
-__all__ = ["STORAGE", "Table", "tables_of", "zero_table"]
+__all__ = ["STORAGE", "ShardedTable", "Table", "tables_of", "tables_on", "zero_table"]

@@ -17,9 +17,12 @@ from __future__ import annotations
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
+from blackout.errors import UserError
 from blackout.ops import autograd
 from blackout.ops.dispatch import engine_for
+from blackout.ops.engine import Engine
 from blackout.tables.memory import empty_table
 
 
@@ -37,6 +40,8 @@ class Table(nn.Embedding):
     weight: nn.Parameter
     update_rate: Tensor | None = None
     """How often a block is expected to touch each row, for optimisers that want to know."""
+    borrowed = False
+    """Whether the weights are somebody else's, who gives them their initial values."""
 
     def __init__(
         self,
@@ -48,6 +53,7 @@ class Table(nn.Embedding):
         sparse: bool = True,
         impl: str = "auto",
         seed: int | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
         nn.Module.__init__(self)
         shape = (n_rows,) if size is None else (n_rows, size)
@@ -55,8 +61,21 @@ class Table(nn.Embedding):
         self.padding_idx = self.max_norm = None
         self.norm_type, self.scale_grad_by_freq, self.sparse = 2.0, False, sparse
         self.init_range, self.impl = init_range, impl
-        self.weight = nn.Parameter(empty_table(*shape, dtype=storage))
+        self.weight = nn.Parameter(empty_table(*shape, dtype=storage, device=device))
         self.reset_parameters(seed)
+
+    @classmethod
+    def of(cls, embedding: nn.Embedding, n_rows: int, size: int, impl: str = "auto") -> Table:
+        """The table of an embedding, which stays its owner and fills it: one parameter for both."""
+        if isinstance(embedding, Table):
+            table = embedding
+        else:
+            table = cls(n_rows, size, init_range=0.0, sparse=embedding.sparse, device="meta")
+            table.weight, table.impl, table.borrowed = embedding.weight, impl, True  # type: ignore
+        shape = len(table.weight) if table.owned is None else table.n_rows, *table.weight.shape[1:]
+        if shape != (n_rows, size):
+            raise UserError(f"tied_to has a table {shape}, the layer's is {(n_rows, size)}")
+        return table
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, sparse={self.sparse}"
@@ -75,7 +94,7 @@ class Table(nn.Embedding):
         """Gives all rows their initial values."""
         if seed is None:
             seed = int(torch.randint(2**63 - 1, (), device="cpu"))
-        if self.weight.is_meta:
+        if self.weight.is_meta or self.borrowed:
             return
         with torch.no_grad():
             if self.init_range == 0:
@@ -86,12 +105,23 @@ class Table(nn.Embedding):
 
     def forward(self, words: Tensor) -> Tensor:
         """Rows of these words, (..., size), float32 or wider."""
-        engine = engine_for(self.impl, self.weight.device, self.weight.dtype)
-        return autograd.lookup(self.weight, words, engine, self.row_gradient)
+        return self.here(words)
+
+    def here(self, rows: Tensor) -> Tensor:
+        """Rows of ``weight`` by their place in it, (..., size), float32 or wider."""
+        return autograd.lookup(self.weight, rows, self._engine(), self.row_gradient)
+
+    def _engine(self) -> Engine:
+        impl = self.impl if self.weight.ndim > 1 else "reference"  # numbers need no kernel
+        return engine_for(impl, self.weight.device, self.weight.dtype)
+
+    def of_owned(self, values: Tensor) -> Tensor:
+        """Of values for each row of the whole table, those of the rows held here."""
+        return values
 
     def row_gradient(self, rows: Tensor, values: Tensor) -> Tensor:
         """The gradient of ``weight`` whose row ``rows[i]`` has ``values[i]``; repeated rows add."""
-        if self.sparse:
+        if self.sparse and not is_parametrized(self):  # those want to see all of it
             shape = self.weight.shape
             return torch.sparse_coo_tensor(rows[None], values, shape, check_invariants=False)
         return torch.zeros_like(self.weight).index_add_(0, rows, values.to(self.weight.dtype))
@@ -107,6 +137,8 @@ class Table(nn.Embedding):
 
     def gradient_dtype(self, product_dtype: torch.dtype) -> torch.dtype:
         """The type of row gradients that come out of products in ``product_dtype``."""
+        if not self.weight.is_leaf:  # made of something else, by a parametrization
+            return self.weight.dtype
         kept = getattr(self.weight, "grad_dtype", self.weight.dtype) is None
         return product_dtype if kept else self.weight.dtype
 

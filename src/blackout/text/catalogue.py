@@ -103,6 +103,14 @@ _BILLION = (
 )
 _HELD_OUT = "*/heldout-monolingual.tokenized.shuffled/news.en.heldout-"
 
+# Not a text: lines "user item" in the order of time, for examples/recommender.py.
+_VIDEO = Part(
+    "interactions",
+    ("Video.txt",),
+    "b7376fe24430743f411dc7f567285657b2adb3f74361cc7ba0aee94f3024b651",
+    3_187_124,
+)
+
 CORPORA = {
     corpus.name: corpus
     for corpus in (
@@ -159,6 +167,22 @@ CORPORA = {
                 Part("valid", (f"{_HELD_OUT}00001-of-00050",)),
                 Part("test", (f"{_HELD_OUT}00000-of-00050",)),
             ),
+        ),
+        Corpus(
+            # Reviews of video games at Amazon (31,013 users, 23,715 items), as the authors of
+            # SASRec prepared them, at a fixed commit of their repository.
+            "amazon-video",
+            (
+                (
+                    Download(
+                        "https://raw.githubusercontent.com/kang205/SASRec/"
+                        "e3738967fddab206d6eeb4fda433e7a7034dd8b1/data/Video.txt",
+                        _VIDEO.sha256,
+                    ),
+                ),
+            ),
+            (_VIDEO,),
+            advice="lines of user and item, for examples/recommender.py; not a text to train on",
         ),
     )
 }

@@ -82,6 +82,8 @@ class Shard:
         path = Path(path)
         try:
             return cls._open(path, _read_header(path), vocab, verify)
+        except UserError:
+            raise
         except (KeyError, TypeError, ValueError, OverflowError):
             raise UserError(f"{path}: damaged: its header lacks what a shard has") from None
 
@@ -92,7 +94,7 @@ class Shard:
                 f"{path}: made with another vocabulary"
                 f" ({about['vocab_hash'][:12]} instead of {vocab.hash[:12]})"
             )
-        n_tokens, n_sentences = about["tokens"], about["sentences"]
+        n_tokens, n_sentences = _whole(about, "tokens"), _whole(about, "sentences")
         begin = HEADER_BYTES + _padded(n_tokens * _TOKEN.itemsize)
         expected = begin + (n_sentences + 1) * _OFFSET.itemsize
         found = path.stat().st_size
@@ -100,15 +102,19 @@ class Shard:
             raise UserError(f"{path}: truncated or damaged: {found} bytes instead of {expected}")
         if verify and _checksum(path) != about["checksum"]:
             raise UserError(f"{path}: damaged: the checksum of its content does not match")
+        tokens = np.memmap(path, _TOKEN, "r", HEADER_BYTES, (n_tokens,))
+        offsets = np.memmap(path, _OFFSET, "r", begin, (n_sentences + 1,))
+        if verify and not _is_sound(tokens, offsets, vocab):
+            raise UserError(f"{path}: damaged: it has words or sentence ends that are none")
         return cls(
             path=path,
-            tokens=np.memmap(path, _TOKEN, "r", HEADER_BYTES, (n_tokens,)),
-            offsets=np.memmap(path, _OFFSET, "r", begin, (n_sentences + 1,)),
-            unknown=about["unknown"],
+            tokens=tokens,
+            offsets=offsets,
+            unknown=_whole(about, "unknown"),
             vocab_hash=about["vocab_hash"],
             source=SourceId(**about["source"]),
             options=TextConfig(**about["options"]),
-            types=about["types"],
+            types=None if about["types"] is None else _whole(about, "types"),
             checksum=about["checksum"],
         )
 
@@ -174,6 +180,22 @@ class ShardWriter:
     def _payload(self, data: np.ndarray) -> None:
         self._checksum.update(data.view(np.uint8))
         self._file.write(memoryview(data))  # type: ignore[arg-type]
+
+
+def _whole(about: dict[str, Any], name: str) -> int:
+    """A number of things; a ValueError where it is none."""
+    value = about[name]
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise ValueError
+    return value
+
+
+def _is_sound(tokens: np.ndarray, offsets: np.ndarray, vocab: Vocab | None) -> bool:
+    """Whether words are words of the vocabulary, and sentences lie one behind another."""
+    if vocab is not None and len(tokens) and int(tokens.max()) >= len(vocab):
+        return False
+    ends_right = int(offsets[0]) == 0 and int(offsets[-1]) == len(tokens)
+    return ends_right and bool((offsets[1:] >= offsets[:-1]).all())
 
 
 def _padded(size: int) -> int:

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from blackout import _native
 from blackout.errors import UserError
 
-__all__ = ["Block", "Streams"]
+__all__ = ["Block", "Streams", "columns_of"]
 
 
 class TokenText(Protocol):
@@ -49,6 +49,36 @@ class Block:
     mask: npt.NDArray[np.bool_]  # (T, B), False where the stream is over
     words: int
     """How many targets count."""
+
+    def share(self, rank: int, ranks: int) -> Block:
+        """The streams that one of several ranks trains; one of nothing where there are too few.
+
+        >>> words = np.arange(10).reshape(2, 5)
+        >>> block = Block(words, words, np.ones((2, 5), bool), 10)
+        >>> block.share(1, 2).targets.tolist(), block.share(1, 2).words
+        ([[3, 4], [8, 9]], 4)
+        >>> block.share(7, 8).targets.tolist(), block.share(7, 8).words
+        ([[0], [0]], 0)
+        """
+        first, last = columns_of(self.mask.shape[1], rank, ranks)
+        if first == last:
+            padding = np.zeros((len(self.mask), 1), np.int64)
+            return Block(padding, padding, padding.astype(np.bool_), 0)
+        own = np.s_[:, first:last]
+        copy = np.ascontiguousarray
+        mask = copy(self.mask[own])
+        return Block(copy(self.inputs[own]), copy(self.targets[own]), mask, int(mask.sum()))
+
+
+def columns_of(streams: int, rank: int, ranks: int) -> tuple[int, int]:
+    """The first stream of a rank and the one after its last: neighbours, as even as can be.
+
+    >>> [columns_of(5, rank, 4) for rank in range(4)]
+    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    each, more = divmod(streams, ranks)
+    first = rank * each + min(rank, more)
+    return first, first + each + (rank < more)
 
 
 class Streams(Iterator[Block]):
@@ -128,9 +158,9 @@ class Streams(Iterator[Block]):
                 raise UserError(f"saved streams have {name} {state.get(name)}, these have {value}")
         try:
             self._filler.load_state(np.array(state["cursors"], np.uint64))
+            self._done = int(state["done"])
         except (KeyError, ValueError, OverflowError, TypeError) as error:
             raise UserError(f"the saved position in the text is damaged: {error}") from None
-        self._done = int(state["done"])
 
 
 def _parts(offsets: npt.NDArray[np.uint64], batch: int) -> npt.NDArray[np.uint64]:

@@ -21,25 +21,38 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+import torch.distributed as dist
+
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.tensors import first_non_finite
 from blackout.memory import training_need
 from blackout.models.saved import load_weights, new_model, save_weights
 from blackout.optim import Schedule
+from blackout.ranks import Ranks
+from blackout.ranks.together import on_first, texts, together
 from blackout.run_folder import RunFolder
 from blackout.runtime import choose_device, require_memory, set_threads
 from blackout.score.checked import NotALogProbability
 from blackout.score.perplexity import Perplexity, evaluate
 from blackout.shown import on_one_line
+from blackout.tables import tables_on
 from blackout.text.prepared import Prepared
 from blackout.text.streams import Streams
-from blackout.train.checkpoint import Checkpoints, Position
-from blackout.train.metrics import Metrics
+from blackout.train.checkpoint import Checkpoints, Position, was_launched_as
+from blackout.train.divided_step import DividedStep, Wishes
+from blackout.train.metrics import Metrics, NoMetrics
+from blackout.train.on_ranks import (
+    as_begun,
+    begun_on,
+    held_by_first,
+    require_same_run,
+    require_shared,
+)
 from blackout.train.progress import Progress, speed
-from blackout.train.setup import build_optimizer, default_threads
+from blackout.train.setup import build_optimizer, default_threads, own_rate
 from blackout.train.step import BlockShape, make_step
-from blackout.train.training_text import follow_model, read_training_text
+from blackout.train.training_text import follow_model, read_training_text, shared_features
 from blackout.train.verdict import Judge
 
 
@@ -73,6 +86,8 @@ def train(
     resume: bool = False,
     progress: Progress | None = None,
     report: Callable[[Path], object] | None = None,
+    process_group: dist.ProcessGroup | Ranks | None = None,
+    launch: str = "",
 ) -> TrainResult:
     """Trains a model on the "train" text of ``data``, with "valid" and "test", into ``out``.
 
@@ -80,10 +95,18 @@ def train(
 
     ``report`` is called with ``out`` at the end, be it a stop: :func:`blackout.pages.report
     .write_report` leaves a page to look at.
+
+    ``process_group``: the ranks that share the run; all of them call this with the same settings
+    and text, and a folder that all can write to. Each holds its rows of the word tables and trains
+    on its streams of a block; the first alone shows progress and reports. ``launch``: a name of
+    their start: a run that was begun under it goes on without ``resume``.
     """
     folder = out if isinstance(out, RunFolder) else RunFolder(out)
-    with folder.held():
-        return Trainer(config, data, folder, resume, progress or Progress(), report).run()
+    ranks = Ranks.of(process_group)
+    require_same_run(ranks, config, data)
+    with held_by_first(folder, ranks):
+        shown = progress if progress is not None and ranks.rank == 0 else Progress()
+        return Trainer(config, data, folder, resume, shown, report, ranks, launch).run()
 
 
 class Trainer:
@@ -97,15 +120,24 @@ class Trainer:
         resume: bool,
         progress: Progress,
         report: Callable[[Path], object] | None = None,
+        ranks: Ranks | None = None,
+        launch: str = "",
     ) -> None:
+        self.ranks = ranks or Ranks.alone()
+        # these processes may stand in for others that began the run
+        again = on_first(self.ranks, lambda: "yes" if was_launched_as(folder, launch) else "")
+        resume = resume or again == "yes"
+        config = as_begun(self.ranks, folder, config) if resume else begun_on(self.ranks, config)
         self.config, self.data, self.folder, self.progress = config, data, folder, progress
         self.report = report
         set_threads(config.run.threads or default_threads(config, len(data.vocab)))
         self.device = choose_device(config.run.device)
         self.valid = data.shard("valid")
-        self.checkpoints = Checkpoints(folder, config, data)
-        require_memory(training_need(config, len(data.vocab)), self.device)
-        self.model = new_model(config, data.vocab).to(self.device)
+        self.checkpoints = Checkpoints(folder, config, data, self.ranks, launch)
+        need = training_need(config, len(data.vocab), self.ranks.size)
+        together(self.ranks, lambda: require_memory(need, self.device))
+        with tables_on(self.device):
+            self.model = new_model(config, data.vocab, ranks=self.ranks).to(self.device)
         read_training_text(self.model, data.shard("train"))
         self.optimizer = build_optimizer(config, self.model, data.vocab.counts)
         shape = BlockShape(config.run.bptt, config.run.batch)
@@ -115,24 +147,63 @@ class Trainer:
         self.schedule = Schedule(config.schedule, optim.lr_decay, optim.lr_cut)
         self.judge = Judge.of(data.vocab, self.valid)
         self.position, self.config_hash = self._resume() if resume else self._begin()
-        self.metrics = Metrics(folder.metrics, keep=self.position.metrics_bytes)
+        self.metrics = self._metrics()
+        if self.position.step == 0:
+            self._count_features()
         self.saved_at = time.monotonic()
 
+    def _count_features(self) -> None:
+        found = shared_features(self.model, self.data.shard("train"))
+        if found is not None:
+            self.metrics.write("features", **found._asdict())
+            about = "" if found.counted == 1 else "about "
+            self.progress.note(
+                f"hashed features: {about}{found.features:,} n-grams of the training text, "
+                f"{about}{found.shared:,} of them share a number with another"
+            )
+
+    def _metrics(self) -> Metrics:
+        def opened() -> Metrics:
+            if self.ranks.rank > 0:
+                return NoMetrics()
+            return Metrics(self.folder.metrics, keep=self.position.metrics_bytes)
+
+        return together(self.ranks, opened)
+
     def _begin(self) -> tuple[Position, str]:
-        if self.checkpoints.exist():
-            raise UserError(f"{self.folder}: holds a run already; --resume goes on with it")
-        return Position(), self.folder.begin(self.config, self.data.vocab)
+        def begin() -> str:
+            if self.checkpoints.exist():
+                raise UserError(f"{self.folder}: holds a run already; --resume goes on with it")
+            return self.folder.begin(self.config, self.data.vocab)
+
+        config_hash = on_first(self.ranks, begin)
+        require_shared(self.ranks, self.folder, config_hash)
+        return Position(), config_hash
 
     def _resume(self) -> tuple[Position, str]:
-        if not self.folder.settings.is_file():
-            name = self.folder.settings.name
-            raise UserError(f"{self.folder}: no run to resume: it has no {name}")
-        if not self.checkpoints.exist():  # killed before its first checkpoint
+        if not self._has_checkpoint():  # killed before its first checkpoint
             return self._begin()
-        restored = self.checkpoints.restore(self.model, self.optimizer, self.step.state)
+        state = self.model.initial_state(self.config.run.batch)
+        restored = self.checkpoints.restore(self.model, self.optimizer, state)
         position, config_hash = restored
+        self.step.state = state
+        require_shared(self.ranks, self.folder, config_hash)
+        if (before := self.checkpoints.saved_on) != self.device.type:
+            self.progress.warn(
+                f"the checkpoint was saved on {before}, the run goes on on {self.device.type}: "
+                "not bit for bit as it would have"
+            )
         self.schedule = Schedule(**position.schedule)
         return position, config_hash
+
+    def _has_checkpoint(self) -> bool:
+        def look() -> str:
+            if not self.folder.settings.is_file():
+                name = self.folder.settings.name
+                raise UserError(f"{self.folder}: no run to resume: it has no {name}")
+            return "yes" if self.checkpoints.exist() else ""
+
+        return on_first(self.ranks, look) == "yes"
 
     # ------------------------------------------------------------------ the run
 
@@ -198,16 +269,21 @@ class Trainer:
             now = time.perf_counter()
             position.seconds, mark = position.seconds + (now - mark), now
             self.progress.block_done(position)
-            if caught or self._checkpoint_due():
+            wanted = self._wanted(caught)
+            if wanted.stop or wanted.save:
                 self._read_results()
                 position.streams = streams.state()
                 self._save()
-                if caught:
-                    raise Stopped(
-                        f"stopped by {caught[0]} after step {position.step}; --resume goes on"
-                    )
+                if wanted.stop:
+                    by = caught[0] if caught else "a signal to another rank"
+                    raise Stopped(f"stopped by {by} after step {position.step}; --resume goes on")
                 mark = time.perf_counter()
         self._read_results()
+
+    def _wanted(self, caught: list[str]) -> Wishes:
+        """Whether to stop or to save after this block: the same on every rank."""
+        wishes = Wishes(bool(caught), self._checkpoint_due())
+        return self.step.agree(wishes) if isinstance(self.step, DividedStep) else wishes
 
     def _read_results(self) -> None:
         """Counts the blocks trained since the last time, once it is sure that all went well."""
@@ -269,7 +345,7 @@ class Trainer:
 
     def _report(self) -> None:
         """Whatever goes wrong with a report must not fail the run behind it."""
-        if self.report is None:
+        if self.report is None or self.ranks.rank > 0:
             return
         try:
             self.report(self.folder.path)
@@ -283,6 +359,7 @@ class Trainer:
         factor = self.schedule.factor(progress)
         for group in self.optimizer.param_groups:
             group["lr"] = factor * group["first_lr"]
+        self.model.output.set_rate(factor * own_rate(self.config))
 
     def _learning_rate(self) -> float:
         """The rate at the beginning of the epoch under way, in the unit of the setting."""
@@ -309,7 +386,8 @@ class Trainer:
             self._stop_as_not_finite(f"the {name} is {value}")
 
     def _require_finite_weights(self) -> None:
-        if (name := first_non_finite(self.model.state_dict())) is not None:
+        named = texts(self.ranks, first_non_finite(self.model.state_dict()) or "")
+        if (name := next((name for name in named if name), None)) is not None:
             self._stop_as_not_finite(f"a weight of {name} is not finite")
 
     def _stop_as_not_finite(self, finding: str) -> NoReturn:

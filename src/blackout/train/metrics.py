@@ -49,6 +49,23 @@ class Metrics:
             raise UserError(f"{self._path}: cannot be written: {error.strerror}") from error
 
 
+class NoMetrics(Metrics):
+    """For ranks of which another one writes the file."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, event: str, **values: Any) -> None:
+        """Nothing."""
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     """The events of a metrics file; a last line that was cut off is left out."""
     if not path.exists():
@@ -57,6 +74,38 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):
                 try:
-                    yield from_json(line)
+                    yield _event(from_json(line))
                 except ValueError as error:
                     raise UserError(f"{path}: line {number}: damaged: {error}") from None
+
+
+# The numbers of each event: whole ones, finite ones, and those that may be null: infinite.
+_WHOLE = {
+    "epoch": ("epoch", "step", "words"),
+    "test": ("words", "sentence_ends", "unknown"),
+}
+_FINITE = {"epoch": ("seconds", "words_per_second", "lr")}
+_OR_NULL = {
+    "epoch": ("train_loss", "valid_perplexity", "valid_perplexity_without_unk"),
+    "test": ("perplexity", "perplexity_without_unk"),
+}
+_MOST = 2**53  # what a float holds exactly
+
+
+def _event(value: Any) -> dict[str, Any]:
+    """An event whose numbers are numbers; a ValueError otherwise."""
+    if not isinstance(value, dict) or not isinstance(value.get("event"), str):
+        raise ValueError("not an event")
+    kind = value["event"]
+    for name in _WHOLE.get(kind, ()):
+        number = value.get(name)
+        if type(number) is not int or not 0 <= number <= _MOST:
+            raise ValueError(f"{name} is no whole number")
+    for name in (*_FINITE.get(kind, ()), *_OR_NULL.get(kind, ())):
+        number = value.get(name)
+        may_be_infinite = name in _OR_NULL.get(kind, ())
+        if may_be_infinite and (number is None or type(number) is float):
+            continue
+        if type(number) not in (int, float) or not abs(number) < 1e300:  # type: ignore[arg-type]
+            raise ValueError(f"{name} is no number")
+    return value

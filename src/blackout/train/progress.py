@@ -35,6 +35,9 @@ class Progress:
     ) -> None:
         """The epoch is over."""
 
+    def note(self, text: str) -> None:
+        """Something that is worth knowing."""
+
     def warn(self, text: str) -> None:
         """Something is wrong that somebody should know of."""
 
@@ -82,6 +85,9 @@ class LineProgress(Progress):
 
     def write(self, line: str) -> None:
         print(line, file=self.stream, flush=True)
+
+    def note(self, text: str) -> None:
+        self.write(text)
 
     def warn(self, text: str) -> None:
         self.write(f"warning: {text}")

@@ -7,8 +7,12 @@ into its units as it is. One rate for all of them is too small for the input tab
 ruins the others at a larger one. So each kind has its own, in blocks of
 2,560 words and at a width of 256, and falls with a power of the number n of inputs that are added
 up; how fast depends on the cell, whose states and slopes differ. The more words a block has, the
-better it knows its direction: all rates go with the root of their number.
+better it knows its direction: all rates go with the root of their number, above 2,560 with the
+cube root, since the recurrence bears no more.
 docs/experiments.md has the measurements.
+
+They are RMSProp's. Adagrad's steps fall with the root of their number, Adam's go along a mean of
+gradients, which is shorter than they are: theirs are multiples of them.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from torch import nn
 
 from blackout.config import Cell, Config
 from blackout.models.language_model import LanguageModel
+from blackout.output.maxent import Features
 
 
 class Rates(NamedTuple):
@@ -28,19 +33,24 @@ class Rates(NamedTuple):
     """Of rows of the input table, at every width."""
     recurrent: float
     output: float
-    power: float
-    """With which the latter two fall with the width."""
+    recurrent_power: float
+    """With which ``recurrent`` falls with the width."""
+    output_power: float
+    stacked: float | None = None
+    """Instead of ``recurrent`` where there are several layers; falls with the width itself."""
 
 
 CELLS: dict[Cell, Rates] = {
-    "sigmoid": Rates(0.36, 0.03, 0.012, 1 / 2),
-    "tanh": Rates(0.015, 0.001, 0.005, 1),
-    "relu": Rates(0.04, 0.003, 0.008, 2 / 3),
-    "lstm": Rates(0.04, 0.003, 0.008, 2 / 3),
-    "gru": Rates(0.04, 0.003, 0.008, 2 / 3),
+    "sigmoid": Rates(0.36, 0.015, 0.012, 1 / 2, 1 / 2, stacked=0.01),
+    "tanh": Rates(0.015, 0.001, 0.005, 0.85, 0.85),
+    "relu": Rates(0.04, 0.0007, 0.005, 1, 2 / 3),
+    "lstm": Rates(0.04, 0.003, 0.008, 2 / 3, 2 / 3),
+    "gru": Rates(0.04, 0.003, 0.008, 0.85, 0.85),
 }
 _SINGLE = 0.01  # biases and other numbers that are added as they are
+_FEATURE = 0.01  # hashed n-gram features
 _WIDTH, _WORDS = 256, 2560
+_OPTIMIZERS = {"rmsprop": 1.0, "adagrad": 32.0, "adam": 2.0}
 
 
 def learning_rates(config: Config, model: LanguageModel) -> dict[nn.Parameter, float]:
@@ -48,15 +58,29 @@ def learning_rates(config: Config, model: LanguageModel) -> dict[nn.Parameter, f
     if config.optim.rates == "same":
         return dict.fromkeys(model.parameters(), config.optim.lr)
     cell, of_output = CELLS[config.model.cell], set(model.output.parameters())
+    stacked = cell.stacked if config.model.layers > 1 else None
+    features = {part.numbers for part in model.output.modules() if isinstance(part, Features)}
 
     def rate(p: nn.Parameter) -> float:
-        if p is model.embedding.weight:
+        if p is model.embedding.weight and not config.model.tie:
             return cell.input
+        if p in features:
+            return _FEATURE * config.optim.maxent_lr
         if p.ndim < 2:
             return _SINGLE
-        base = cell.output if p in of_output else cell.recurrent
-        return float(base * (_WIDTH / p.shape[-1]) ** cell.power)
+        width = _WIDTH / p.shape[-1]
+        if p in of_output:
+            return float(cell.output * width**cell.output_power)
+        if stacked is not None:
+            return float(stacked * width)
+        return float(cell.recurrent * width**cell.recurrent_power)
 
-    words = config.run.batch * config.run.bptt
-    common = config.optim.lr * (words / _WORDS) ** 0.5
+    optim, words = config.optim, config.run.batch * config.run.bptt
+    common = optim.lr * _OPTIMIZERS[optim.optimizer] * _of_words(words)
     return {p: common * rate(p) for p in model.parameters()}
+
+
+def _of_words(words: int) -> float:
+    """How the rates follow the words of a block."""
+    ratio = words / _WORDS
+    return float(ratio ** (1 / 2 if ratio < 1 else 1 / 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from blackout.config import Config
 from blackout.models.language_model import LanguageModel
-from blackout.optim import RMSProp
+from blackout.optim import Adagrad, Adam, RMSProp, RowSparseOptimizer
 from blackout.tables import tables_of
 from blackout.train.rates import learning_rates
 from blackout.work import training_flops
@@ -20,19 +21,21 @@ from blackout.work import training_flops
 def default_threads(config: Config, vocab_size: int) -> int:
     """One thread where a block is too small to share, else 0, all cores.
 
-    Handing a part of a millisecond's work to another thread costs more than it saves, and on a
-    busy machine, where that thread may not be running, far more.
+    Threads wait for each other some hundred times a block. That costs more than it saves where a
+    block takes few milliseconds, and on a busy machine, where one may not be running, ten times
+    as much as the block.
     """
     per_block = config.run.batch * config.run.bptt * training_flops(config, vocab_size)
-    return 1 if per_block < 100e6 else 0
+    return 1 if per_block < 600e6 else 0
 
 
-def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> RMSProp:
-    """RMSProp over all parameters, each with its learning rate ("first_lr" is where it begins).
+def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> RowSparseOptimizer:
+    """The optimiser of all parameters, each with its learning rate ("first_lr": where it begins).
 
     Tables come with their update rates where these are used.
     """
     optim = config.optim
+    model.output.set_rate(own_rate(config))
     if optim.decay == "paper":
         set_update_rates(config, model, counts)
     update_rates = {table.weight: table.update_rate for table in tables_of(model)}
@@ -40,17 +43,25 @@ def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> 
         {"params": [p], "lr": rate, "first_lr": rate, "update_rate": update_rates.get(p)}
         for p, rate in learning_rates(config, model).items()
     ]
-    return RMSProp(
-        groups,
-        beta=optim.beta,
-        damping=default_damping(config) if optim.damping is None else optim.damping,
-        correct_bias=optim.correct_bias,
-        by_width=False,  # the rates know the width
-        decay=optim.decay,
-        second_moment=optim.second_moment,
-        clip=optim.clip,
-        seed=config.run.seed,
-    )
+    common: dict[str, Any] = {
+        "damping": default_damping(config) if optim.damping is None else optim.damping,
+        "by_width": False,  # the rates know the width
+        "second_moment": optim.second_moment,
+        "weight_decay": optim.weight_decay,
+        "clip": optim.clip,
+        "seed": config.run.seed,
+    }
+    if optim.optimizer == "adagrad":
+        return Adagrad(groups, **common)
+    common["decay"] = optim.decay
+    if optim.optimizer == "adam":
+        return Adam(groups, betas=(optim.momentum, optim.beta), **common)
+    return RMSProp(groups, beta=optim.beta, correct_bias=optim.correct_bias, **common)
+
+
+def own_rate(config: Config) -> float:
+    """Of a layer that learns by itself: per word, where the loss is a mean over a block's."""
+    return config.optim.lr * config.run.batch * config.run.bptt
 
 
 def default_damping(config: Config) -> float:
@@ -63,18 +74,23 @@ def default_damping(config: Config) -> float:
     docs/experiments.md has the measurements.
     """
     words = config.run.batch * config.run.bptt
-    return config.optim.damping_words * (1 - config.optim.beta) / words**2
+    fresh = 1.0 if config.optim.optimizer == "adagrad" else 1 - config.optim.beta
+    return config.optim.damping_words * fresh / words**2
 
 
 def set_update_rates(config: Config, model: LanguageModel, counts: ArrayLike) -> None:
     """Tells each table how often a block is expected to touch its rows (paper eqs. 18-19)."""
     batch, bptt, unigram = config.run.batch, config.run.bptt, _unigram(counts)
-    model.embedding.update_rate = unigram * batch * bptt
+    as_input = unigram * batch * bptt
+    model.embedding.update_rate = as_input
     model.output.expect_blocks(unigram, bptt, batch)
+    if config.model.tie and model.embedding.update_rate is not None:
+        model.embedding.update_rate = model.embedding.update_rate + as_input
     for table in tables_of(model):
         if table.update_rate is not None:
             most = 1.0 if config.optim.cap_update_rate else math.inf
-            table.update_rate = table.update_rate.clamp(max=most).to(table.weight.device)
+            rate = table.of_owned(table.update_rate).clamp(max=most)
+            table.update_rate = rate.to(table.weight.device)
 
 
 def _unigram(counts: ArrayLike) -> Tensor:

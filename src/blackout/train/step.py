@@ -9,7 +9,7 @@ RMSProp off its scale.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,22 +18,14 @@ from torch import Tensor
 from blackout.models.language_model import LanguageModel
 from blackout.models.state import State
 from blackout.ops.dispatch import engine_for
-from blackout.ops.engine import BlockShape, Scalar
-from blackout.optim import RMSProp
+from blackout.ops.engine import BlockShape, Scalar, StepResult
+from blackout.optim import RowSparseOptimizer
 from blackout.text.streams import Block
+from blackout.train.divided_step import DividedStep
 
 __all__ = ["BlockShape", "ComposedStep", "StepResult", "TrainingStep", "make_step"]
 
 GPU_INTERVAL = 16  # blocks; reading a loss makes the host wait for all work given to the device
-
-
-class StepResult(NamedTuple):
-    """What a block came to."""
-
-    loss: float
-    """The sum of its words' losses, divided by B·T."""
-    norm: float
-    """The norm of its gradient before clipping; 0 where nothing is clipped."""
 
 
 class TrainingStep(Protocol):
@@ -51,22 +43,32 @@ class TrainingStep(Protocol):
         """What the blocks since the last call came to, in their order."""
 
 
-def make_step(model: LanguageModel, optimizer: RMSProp, shape: BlockShape) -> TrainingStep:
+def make_step(
+    model: LanguageModel, optimizer: RowSparseOptimizer, shape: BlockShape
+) -> TrainingStep:
     """The fastest step there is for this model and blocks of this shape."""
+    if model.ranks.size > 1:
+        return DividedStep(model, optimizer, shape, _interval(model.device))
     engine = engine_for(model.impl, model.device, model.embedding.weight.dtype)
     whole: TrainingStep | None = engine.whole_step(model, optimizer, shape)
     return whole or ComposedStep(model, optimizer, shape)
 
 
+def _interval(device: torch.device) -> int:
+    return 1 if device.type == "cpu" else GPU_INTERVAL
+
+
 class ComposedStep:
     """Network, loss, gradients and update one after another, by autograd: for any model."""
 
-    def __init__(self, model: LanguageModel, optimizer: RMSProp, shape: BlockShape) -> None:
+    def __init__(
+        self, model: LanguageModel, optimizer: RowSparseOptimizer, shape: BlockShape
+    ) -> None:
         self.model, self.optimizer = model, optimizer
         self.divisor = shape.steps * shape.streams
         self.state = model.initial_state(shape.streams)
         self.device = model.device
-        self.interval = 1 if model.device.type == "cpu" else GPU_INTERVAL
+        self.interval = _interval(model.device)
         self._unread: list[tuple[Scalar, Scalar]] = []
 
     def train(self, block: Block) -> None:

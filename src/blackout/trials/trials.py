@@ -95,6 +95,15 @@ class Trials:
             outcomes |= crew.work()
         return [self._placed(job, outcomes.get(job.key)) for job in jobs]
 
+    def known(self, trials: Sequence[Trial]) -> list[Outcome] | None:
+        """The outcomes of trials that were all run before; None where one is missing."""
+        self._texts = {}
+        jobs = [self._job(trial) for trial in trials]
+        outcomes = [self._known(job) for job in jobs]
+        if any(outcome is None for outcome in outcomes):
+            return None
+        return [self._placed(job, found) for job, found in zip(jobs, outcomes, strict=True)]
+
     def drop_checkpoints(self, trials: Sequence[Trial]) -> None:
         """Deletes the checkpoints kept of these trials."""
         for folder in {self.folder / "runs" / self._job(trial).run_key for trial in trials}:

@@ -5,10 +5,9 @@ float32. Arrays of a block live in buffers that are used again for the next bloc
 does not do better is the reference's.
 """
 
-import torch
-from torch import nn
-
+from blackout.ops.cpu.adam import adam_dense, adam_rows
 from blackout.ops.cpu.arrays import buffer, converted
+from blackout.ops.cpu.paths import PathSaved, path_backward, path_forward, path_log_prob
 from blackout.ops.cpu.recurrent import recurrence_backward, recurrence_forward
 from blackout.ops.cpu.rmsprop import (
     RowGradient,
@@ -20,10 +19,16 @@ from blackout.ops.cpu.rmsprop import (
     sum_duplicates,
 )
 from blackout.ops.cpu.sampled import SampledSaved, sampled_backward, sampled_forward
-from blackout.ops.cpu.sampling import draw_samples
+from blackout.ops.cpu.sampling import draw_samples, merge_copies
 from blackout.ops.cpu.softmax import log_partition, target_logit
+from blackout.ops.cpu.step import whole_step
 from blackout.ops.cpu.tables import fill_uniform, lookup
-from blackout.ops.engine import BlockShape
+from blackout.ops.cpu.windows import (
+    add_window_gradient,
+    add_windows,
+    window_gradient,
+    window_values,
+)
 from blackout.ops.reference import (
     logits,
     root_mean_square_prob,
@@ -34,13 +39,14 @@ from blackout.ops.reference import (
 name: str = "native"
 
 
-def whole_step(model: nn.Module, optimizer: torch.optim.Optimizer, shape: BlockShape) -> None:
-    """None: a step is composed of the operations."""
-
-
 __all__ = [
+    "PathSaved",
     "RowGradient",
     "SampledSaved",
+    "adam_dense",
+    "adam_rows",
+    "add_window_gradient",
+    "add_windows",
     "buffer",
     "collect_rows",
     "converted",
@@ -50,7 +56,11 @@ __all__ = [
     "log_partition",
     "logits",
     "lookup",
+    "merge_copies",
     "name",
+    "path_backward",
+    "path_forward",
+    "path_log_prob",
     "recurrence_backward",
     "recurrence_forward",
     "rmsprop_dense",
@@ -64,4 +74,6 @@ __all__ = [
     "sum_duplicates",
     "target_logit",
     "whole_step",
+    "window_gradient",
+    "window_values",
 ]

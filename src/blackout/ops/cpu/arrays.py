@@ -16,7 +16,7 @@ def buffer(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """An uninitialised tensor in memory that earlier blocks have used."""
     size = math.prod(shape) * dtype.itemsize
     if size < _SMALL:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")  # whatever the default device
     return torch.from_numpy(_native.buffer(size)).view(dtype).view(shape)
 
 
@@ -41,6 +41,15 @@ def numbers(tensor: Tensor) -> tuple[int, bool]:
     """Address and format (True for bfloat16) of an array of either kind."""
     half = tensor.dtype == torch.bfloat16
     return array(tensor, torch.bfloat16 if half else torch.float32), half
+
+
+def changed(tensor: Tensor) -> None:
+    """Tells autograd that native code has written into a tensor.
+
+    A backward pass through a graph that needs the old numbers is then refused, not wrong.
+    """
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
 
 
 def words_below(words: Tensor, size: int, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""The recurrences over a block: native code for the simple cells, the reference's for others."""
+"""The recurrences over a block: native code for all cells, simple ones without a bias."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from torch import Tensor
 from blackout import _native
 from blackout.ops import reference
 from blackout.ops.cpu.arrays import buffer, converted, floats, numbers
+from blackout.ops.cpu.gated import CELLS, GatedSaved, gated_backward, gated_forward
 from blackout.ops.engine import RecurrenceGradients, Saved
 
-_ACTIVATIONS = {"sigmoid": 0, "tanh": 1, "relu": 2}
+ACTIVATIONS = {"sigmoid": 0, "tanh": 1, "relu": 2}
 
 
 class SimpleSaved(NamedTuple):
@@ -34,10 +35,12 @@ def recurrence_forward(
     product_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor | None, Saved]:
     """Each step of a simple cell is one product and one native call."""
-    if cell not in _ACTIVATIONS or bias is not None:
+    if cell in CELLS:
+        return gated_forward(cell, inputs, state, weight, bias, keep, product_dtype)
+    if bias is not None:
         return reference.recurrence_forward(cell, inputs, state, weight, bias, keep, product_dtype)
     steps, streams, size = inputs.shape
-    threads, code = torch.get_num_threads(), _ACTIVATIONS[cell]
+    threads, code = torch.get_num_threads(), ACTIVATIONS[cell]
     inputs = converted(inputs, torch.float32)
     matrix = converted(weight, product_dtype)
     if keep is not None:
@@ -73,6 +76,8 @@ def recurrence_backward(
     cell: str, saved: Saved, grad: Tensor, state_gradient: bool
 ) -> RecurrenceGradients:
     """Likewise back; the gradient of the recurrent matrix is one product at the end."""
+    if isinstance(saved, GatedSaved):
+        return gated_backward(cell, saved, grad, state_gradient)
     if not isinstance(saved, SimpleSaved):
         return reference.recurrence_backward(cell, saved, grad, state_gradient)
     outputs, operands, matrix, keep = saved
@@ -90,7 +95,7 @@ def recurrence_backward(
     for t in reversed(range(steps)):
         last = t + 1 == steps
         _native.step_backward(
-            _ACTIVATIONS[cell],
+            ACTIVATIONS[cell],
             streams,
             size,
             0 if last else c,

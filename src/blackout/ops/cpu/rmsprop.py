@@ -9,7 +9,7 @@ from torch import Tensor
 
 from blackout import _native
 from blackout.ops import reference
-from blackout.ops.cpu.arrays import array, floats, integers, numbers, words_below
+from blackout.ops.cpu.arrays import array, changed, floats, integers, numbers, words_below
 from blackout.ops.engine import RmsProp, Scalar
 
 
@@ -20,6 +20,10 @@ class RowGradient(NamedTuple):
     start: Tensor  # (U + 1,)
     order: Tensor  # (N,)
     values: Tensor  # (N, ...)
+
+    @property
+    def distinct(self) -> int:
+        return len(self.rows)
 
     @property
     def size(self) -> int:
@@ -40,8 +44,8 @@ def collect_rows(rows: Tensor, values: Tensor, length: int) -> RowGradient:
     """The gradient of a table with ``length`` rows; the values stay where they are."""
     rows, values = words_below(rows, length, "row"), values.contiguous()
     count = len(rows)
-    distinct, start = (torch.empty(n, dtype=torch.int64) for n in (count, count + 1))
-    order = torch.empty(count, dtype=torch.int32)
+    distinct, start = (rows.new_empty(n) for n in (count, count + 1))
+    order = rows.new_empty(count, dtype=torch.int32)
     found = _native.collect_rows(
         integers(rows), count, integers(distinct), integers(start), order.data_ptr()
     )
@@ -51,7 +55,7 @@ def collect_rows(rows: Tensor, values: Tensor, length: int) -> RowGradient:
 def sum_duplicates(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct rows, ascending, and for each the sum of its values."""
     gradient = collect_rows(rows, values, int(rows.max()) + 1 if len(rows) else 0)
-    sums = torch.empty(len(gradient.rows), *values.shape[1:])
+    sums = values.new_empty(len(gradient.rows), *values.shape[1:], dtype=torch.float32)
     _native.sum_rows(*gradient.arguments(), floats(sums), torch.get_num_threads())
     return gradient.rows, sums.to(values.dtype)
 
@@ -66,7 +70,7 @@ def squared_norm(gradient: RowGradient | Tensor) -> float:
 
 def exact_aging(touched: Tensor, rows: Tensor, step: Scalar, beta: float) -> Tensor:
     """beta^(steps since the last update) of each row, (U,); marks the rows as updated."""
-    agings = torch.empty(len(rows))
+    agings = rows.new_empty(len(rows), dtype=torch.float32)
     _native.exact_aging(
         array(touched, torch.int32),
         integers(rows),
@@ -87,21 +91,42 @@ def rmsprop_rows(
     update: RmsProp,
 ) -> None:
     """Updates the touched rows of ``weight`` and ``moment`` in place, in one pass."""
-    one_aging, agings = (0.0, aging) if isinstance(aging, Tensor) else (aging, None)
+    whole = update.rounding.numbers(gradient.rows)
+    arguments = row_update(weight, moment, gradient, aging, update, whole)
+    _native.update_rows(*arguments, torch.get_num_threads())
+    changed(weight)
+
+
+def row_update(
+    weight: Tensor,
+    moment: Tensor,
+    gradient: RowGradient,
+    aging: Tensor | float,
+    update: RmsProp,
+    whole: Tensor,
+) -> tuple[Any, ...]:
+    """What native code takes to change rows; the tensors must outlive the call.
+
+    ``whole``: the numbers of the gradient's rows in the whole table.
+    """
     rounding = 0
     if weight.dtype == torch.bfloat16:
         rounding = int(reference.rounding_key(update.rounding, weight.device))
-    _native.update_rows(
+    return (
         *gradient.arguments(),
         *numbers(weight.detach()),
         floats(moment),
-        *_settings(update),
-        one_aging,
-        0 if agings is None else floats(agings),
+        *settings(update),
+        *for_all_or_each(aging),
         moment.shape != weight.shape,
         rounding % 2**64,
-        torch.get_num_threads(),
+        integers(whole),
     )
+
+
+def for_all_or_each(factor: Tensor | float) -> tuple[float, int]:
+    """A number for all rows, or the address of one for each."""
+    return (0.0, floats(factor)) if isinstance(factor, Tensor) else (factor, 0)
 
 
 def rmsprop_dense(
@@ -117,11 +142,19 @@ def rmsprop_dense(
         *numbers(gradient),
         floats(weight.detach()),
         floats(moment),
-        *_settings(update),
+        *settings(update),
         aging,
         torch.get_num_threads(),
     )
+    changed(weight)
 
 
-def _settings(update: RmsProp) -> tuple[float, float, float, float]:
-    return float(update.factor), float(update.lr), update.beta, update.damping
+def settings(update: RmsProp) -> tuple[float, float, float, float, float]:
+    """An update's numbers, as native code takes them."""
+    return (
+        float(update.factor),
+        float(update.lr),
+        update.beta,
+        float(update.damping),
+        float(update.shrink),
+    )

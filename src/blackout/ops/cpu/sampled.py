@@ -21,9 +21,9 @@ from blackout.ops.cpu.arrays import (
     words_below,
 )
 from blackout.ops.cpu.tables import lookup
-from blackout.ops.engine import Objective, SampledGradients, Scalar
+from blackout.ops.engine import Added, Objective, SampledGradients, Scalar
 
-_OBJECTIVES = {"blackout": 0, "blackout-noise": 1, "sampled": 2, "nce": 3}
+OBJECTIVES = {"blackout": 0, "blackout-noise": 1, "sampled": 2, "nce": 3}
 
 
 class SampledSaved(NamedTuple):
@@ -43,11 +43,13 @@ def sampled_forward(
     log_z: Scalar,
     target: Tensor,
     samples: Tensor,
+    multiplicity: Tensor | None,
     log_q_target: Tensor,
     log_q_samples: Tensor,
     objective: Objective,
     keep_copies: bool,
     product_dtype: torch.dtype,
+    added: Added | None = None,
 ) -> tuple[Tensor, SampledSaved]:
     """J (G, M); the logits (G, M, K) are turned into derivatives where they lie."""
     groups, words, size = hidden.shape
@@ -57,12 +59,18 @@ def sampled_forward(
     sample_rows = lookup(weight, samples, product_dtype)
     logits = buffer((groups, words, samples.shape[1]), product_dtype)
     torch.bmm(converted(states, product_dtype), sample_rows.mT, out=logits)
-    constant = 0.0 if objective != "nce" else math.log(samples.shape[1]) + float(log_z)
+    constant = 0.0
+    if objective == "nce":
+        draws = samples.shape[1] if multiplicity is None else float(multiplicity[0].sum())
+        constant = math.log(draws) + float(log_z)
     target_offset = _offsets(log_q_target, bias, constant, target)
     sample_offset = _offsets(log_q_samples, bias, constant, samples)
-    value, d_target = (torch.empty(groups, words) for _ in range(2))
+    if added is not None:
+        target_offset = target_offset - added.target
+        logits += added.samples
+    value, d_target = (states.new_empty(groups, words) for _ in range(2))
     _native.words(
-        _OBJECTIVES[objective],
+        OBJECTIVES[objective],
         keep_copies,
         words,
         groups * words,
@@ -74,6 +82,7 @@ def sampled_forward(
         floats(target_offset),
         integers(samples),
         floats(sample_offset),
+        0 if multiplicity is None else floats(_like(multiplicity, samples)),
         *numbers(logits),
         floats(value),
         floats(d_target),
@@ -82,12 +91,19 @@ def sampled_forward(
     return value, SampledSaved(states, weight, sample_rows, d_target, logits)
 
 
+def _like(multiplicity: Tensor, samples: Tensor) -> Tensor:
+    if multiplicity.shape != samples.shape:
+        shapes = tuple(multiplicity.shape), tuple(samples.shape)
+        raise ValueError(f"multiplicity {shapes[0]} for samples {shapes[1]}")
+    return multiplicity
+
+
 def _offsets(log_q: Tensor, bias: Tensor | None, constant: float, words: Tensor) -> Tensor:
     """What is subtracted from the logits of ``words``, which have this log Q."""
     if log_q.shape != words.shape:
         raise ValueError(f"log Q {tuple(log_q.shape)} for words {tuple(words.shape)}")
     log_q = log_q.double().contiguous()
-    result = torch.empty(words.shape)
+    result = words.new_empty(words.shape, dtype=torch.float32)
     biases = None if bias is None else converted(bias, torch.float32)
     _native.offsets(
         array(log_q, torch.float64),

@@ -10,6 +10,8 @@ from torch import Tensor
 from blackout import _native
 from blackout.ops.cpu.arrays import buffer, converted, floats, numbers, words_below
 from blackout.ops.cpu.tables import lookup
+from blackout.ops.cpu.windows import add_windows
+from blackout.ops.engine import Windows
 
 _TILE = 2048  # words of the vocabulary whose logits are made together …
 _CHUNK = 1024  # … for this many hidden states: the logits stay in cache
@@ -24,13 +26,18 @@ def target_logit(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Te
 
 
 def log_partition(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, product_dtype: torch.dtype
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    product_dtype: torch.dtype,
+    windows: Windows | None = None,
+    first: int = 0,
 ) -> Tensor:
     """log of the sum of exp(u) over all words, (N,): a tile is converted once for all states."""
     states = converted(hidden, torch.float32)
     operand, threads = converted(states, product_dtype), torch.get_num_threads()
     biases = None if bias is None else converted(bias, torch.float32)
-    maximum, total = torch.full((len(states),), -math.inf), torch.zeros(len(states))
+    maximum, total = states.new_full((len(states),), -math.inf), states.new_zeros(len(states))
     space = buffer((min(_CHUNK, len(states)) * _TILE,), product_dtype)
     for start in range(0, len(weight), _TILE):
         tile = converted(weight[start : start + _TILE], product_dtype)
@@ -39,6 +46,9 @@ def log_partition(
             part = operand[begin : begin + _CHUNK]
             logits = space[: len(part) * len(tile)].view(len(part), len(tile))
             torch.mm(part, tile.mT, out=logits)
+            if windows is not None:
+                logits = converted(logits, torch.float32)
+                add_windows(logits, windows.of(slice(begin, begin + _CHUNK)), first + start)
             _native.log_sum(
                 *numbers(logits),
                 *logits.shape,

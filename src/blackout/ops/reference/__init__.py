@@ -9,7 +9,14 @@ import torch
 from torch import nn
 
 from blackout.ops.engine import BlockShape
-from blackout.ops.reference.objectives import OBJECTIVES, Objectives
+from blackout.ops.reference.adam import adam_dense, adam_rows, adam_update
+from blackout.ops.reference.objectives import OBJECTIVES, ObjectiveFunction, Objectives
+from blackout.ops.reference.paths import (
+    PathSaved,
+    path_backward,
+    path_forward,
+    path_log_prob,
+)
 from blackout.ops.reference.recurrent import (
     ACTIVATIONS,
     RecurrenceSaved,
@@ -30,12 +37,14 @@ from blackout.ops.reference.rmsprop import (
 )
 from blackout.ops.reference.sampled import (
     SampledSaved,
+    Without,
     logit_gradients,
     sampled_backward,
     sampled_forward,
 )
 from blackout.ops.reference.sampling import (
     draw_samples,
+    merge_copies,
     mix64,
     mixed,
     random_below,
@@ -50,6 +59,12 @@ from blackout.ops.reference.softmax import (
     target_logit,
 )
 from blackout.ops.reference.tables import fill_uniform, lookup
+from blackout.ops.reference.windows import (
+    add_window_gradient,
+    add_windows,
+    window_gradient,
+    window_values,
+)
 
 name: str = "reference"
 
@@ -61,10 +76,18 @@ def whole_step(model: nn.Module, optimizer: torch.optim.Optimizer, shape: BlockS
 __all__ = [
     "ACTIVATIONS",
     "OBJECTIVES",
+    "ObjectiveFunction",
     "Objectives",
+    "PathSaved",
     "RecurrenceSaved",
     "RowGradient",
     "SampledSaved",
+    "Without",
+    "adam_dense",
+    "adam_rows",
+    "adam_update",
+    "add_window_gradient",
+    "add_windows",
     "collect_rows",
     "draw_samples",
     "exact_aging",
@@ -73,9 +96,13 @@ __all__ = [
     "logit_gradients",
     "logits",
     "lookup",
+    "merge_copies",
     "mix64",
     "mixed",
     "name",
+    "path_backward",
+    "path_forward",
+    "path_log_prob",
     "random_below",
     "random_bits",
     "recurrence_backward",
@@ -94,4 +121,6 @@ __all__ = [
     "sum_duplicates",
     "target_logit",
     "whole_step",
+    "window_gradient",
+    "window_values",
 ]

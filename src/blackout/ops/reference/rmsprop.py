@@ -24,10 +24,14 @@ class RowGradient(NamedTuple):
     rows: Tensor  # (U,), ascending
     values: Tensor  # (U, ...)
 
+    @property
+    def distinct(self) -> int:
+        return len(self.rows)
+
 
 def collect_rows(rows: Tensor, values: Tensor, length: int) -> RowGradient:
     """The gradient of a table with ``length`` rows, duplicates summed in float32 or better."""
-    return RowGradient(*sum_duplicates(rows, values.to(_work_type(values))))
+    return RowGradient(*sum_duplicates(rows, values.to(work_type(values))))
 
 
 def squared_norm(gradient: RowGradient | Tensor) -> Tensor:
@@ -49,18 +53,30 @@ def rmsprop_update(
 ) -> tuple[Tensor, Tensor]:
     """New (weight, moment): v <- aging v + (1-beta) g², theta <- theta - lr g / sqrt(v + damping).
 
+    Before that theta loses the part ``shrink`` of itself.
+
     ``aging`` is beta, or for each row beta to the power of the steps it has waited. A ``moment``
     with one number a row (U, 1) takes the mean of g² over the row.
     """
     gradient = gradient * update.factor
+    moment = new_moment(moment, gradient, aging, update.beta)
+    return step_along(gradient, weight, moment, update), moment
+
+
+def new_moment(moment: Tensor, gradient: Tensor, aging: Tensor | float, beta: float) -> Tensor:
+    """The second moment after a gradient."""
     square = gradient.square()
     if moment.shape != gradient.shape:
         square = square.flatten(1).mean(1).view(moment.shape)
-    moment = moment * aging + (1 - update.beta) * square
+    return moment * aging + (1 - beta) * square
+
+
+def step_along(direction: Tensor, weight: Tensor, moment: Tensor, update: RmsProp) -> Tensor:
+    """The weight after it shrank and took a step."""
     root = (moment + update.damping).sqrt()
     # A weight that never had a gradient has 0 / 0 without damping: it stays where it is.
-    step = update.lr * gradient / root.clamp_min(torch.finfo(root.dtype).tiny)
-    return weight - step, moment
+    step = update.lr * direction / root.clamp_min(torch.finfo(root.dtype).tiny)
+    return weight - update.shrink * weight - step
 
 
 def rmsprop_rows(
@@ -74,7 +90,7 @@ def rmsprop_rows(
     rows, values = gradient
     old = weight[rows].to(values.dtype)
     new, moment[rows] = rmsprop_update(old, moment[rows], values, aging, update)
-    weight[rows] = _stored(new, weight.dtype, rows, update.rounding)
+    weight[rows] = stored(new, weight.dtype, rows, update.rounding)
 
 
 def rmsprop_dense(
@@ -85,28 +101,29 @@ def rmsprop_dense(
     update: RmsProp,
 ) -> None:
     """Updates all of ``weight`` and ``moment`` in place."""
-    work = _work_type(weight)
-    new, new_moment = rmsprop_update(weight.to(work), moment, gradient.to(work), aging, update)
-    moment.copy_(new_moment)
-    weight.copy_(_stored(new, weight.dtype, None, update.rounding))
+    work = work_type(weight)
+    new, later = rmsprop_update(weight.to(work), moment, gradient.to(work), aging, update)
+    moment.copy_(later)
+    weight.copy_(stored(new, weight.dtype, None, update.rounding))
 
 
-def _stored(new: Tensor, dtype: torch.dtype, rows: Tensor | None, rounding: Rounding) -> Tensor:
+def stored(new: Tensor, dtype: torch.dtype, rows: Tensor | None, rounding: Rounding) -> Tensor:
     """New weights of these rows, or of all, as a table of that type takes them."""
     if dtype != torch.bfloat16:
-        return new
+        return new.to(dtype)
     if rows is None:
         rows = torch.arange(len(new), device=new.device)
-    return rounded(new, rows, rounding_key(rounding, new.device))
+    return rounded(new, rounding.numbers(rows), rounding_key(rounding, new.device))
 
 
-def _work_type(values: Tensor) -> torch.dtype:
+def work_type(values: Tensor) -> torch.dtype:
+    """The type that numbers of that type are computed in."""
     return torch.promote_types(values.dtype, torch.float32)
 
 
 def rounding_key(rounding: Rounding, device: torch.device) -> Tensor:
     """The key () of the random bits with which one step rounds one table."""
-    return mixed(tuple(rounding), device)
+    return mixed(rounding[:3], device)
 
 
 def rounded(values: Tensor, rows: Tensor, key: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from blackout.ops.engine import Objective, SampledGradients, Scalar
-from blackout.ops.reference.objectives import OBJECTIVES
+from blackout.ops.engine import Added, Objective, SampledGradients, Scalar
+from blackout.ops.reference.objectives import OBJECTIVES, ObjectiveFunction
 
 
 class SampledSaved(NamedTuple):
@@ -19,7 +19,14 @@ class SampledSaved(NamedTuple):
     sample_rows: Tensor  # (G, K, h), in the dtype of the products
     target_rows: Tensor  # (G, M, h)
     d_target: Tensor  # (G, M)
-    d_samples: Tensor  # (G, M, K)
+    d_samples: Tensor  # (G, M, K), the sum over copies where these are merged
+
+
+class Without(NamedTuple):
+    """An objective for which some samples of some words do not count."""
+
+    objective: Objective | ObjectiveFunction
+    left_out: Tensor  # (G, M, K), bool
 
 
 def sampled_forward(
@@ -29,17 +36,26 @@ def sampled_forward(
     log_z: Scalar,
     target: Tensor,
     samples: Tensor,
+    multiplicity: Tensor | None,
     log_q_target: Tensor,
     log_q_samples: Tensor,
-    objective: Objective,
+    objective: Objective | ObjectiveFunction | Without,
     keep_copies: bool,
     product_dtype: torch.dtype,
+    added: Added | None = None,
 ) -> tuple[Tensor, SampledSaved]:
     """J (G, M) of the words of a block, and what :func:`sampled_backward` needs.
 
+    Besides the objectives of all engines this one takes any function of z, and any objective
+    without some of the samples (:class:`Without`).
+
     ``log_q_target`` (G, M) and ``log_q_samples`` (G, K) are log Q of the words there. Copies of the
-    target among its samples count where ``keep_copies`` says so.
+    target among its samples count where ``keep_copies`` says so. With ``multiplicity`` (G, K) a
+    sample stands for as many copies of itself.
     """
+    left_out = None
+    if isinstance(objective, Without):
+        objective, left_out = objective
     work = torch.promote_types(hidden.dtype, torch.float32)  # logits are never kept in 16 bits
     target_rows = weight[target]  # (G, M, h)
     sample_rows = weight[samples].to(product_dtype)  # (G, K, h)
@@ -48,13 +64,27 @@ def sampled_forward(
     if bias is not None:
         u_target = u_target + bias[target]
         u_samples = u_samples + bias[samples][:, None, :]
-    constant = 0.0 if objective != "nce" else math.log(samples.shape[1]) + log_z
+    if added is not None:
+        u_target = u_target + added.target
+        u_samples = u_samples + added.samples
+    constant = 0.0 if objective != "nce" else _log_draws(samples, multiplicity) + log_z
     z_target = u_target - (log_q_target + constant).to(work)
     z_samples = u_samples - (log_q_samples + constant).to(work)[:, None, :]
     if not keep_copies:
         z_samples.masked_fill_(samples[:, None, :] == target[:, :, None], -math.inf)
-    value, d_target, d_samples = OBJECTIVES[objective](z_target, z_samples)
+    if left_out is not None:
+        z_samples.masked_fill_(left_out, -math.inf)
+    copies = None if multiplicity is None else multiplicity.to(work)[:, None, :]
+    function = OBJECTIVES[objective] if isinstance(objective, str) else objective
+    value, d_target, d_samples = function(z_target, z_samples, copies)
     return value, SampledSaved(hidden, sample_rows, target_rows, d_target, d_samples)
+
+
+def _log_draws(samples: Tensor, multiplicity: Tensor | None) -> Scalar:
+    """log K: how many words were drawn for each group."""
+    if multiplicity is None:
+        return math.log(samples.shape[1])
+    return multiplicity[0].double().sum().log()
 
 
 def sampled_backward(

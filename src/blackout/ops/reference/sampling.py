@@ -1,4 +1,4 @@
-"""Random numbers as pure functions of seed, step and place, and draws from an alias table."""
+"""Random numbers as pure functions of seed, step and place; draws, and copies among them."""
 
 from __future__ import annotations
 
@@ -46,10 +46,15 @@ def random_bits(seed: int, step: Scalar, groups: int, places: int, device: torch
 
     A pure function of seed, step, group and place.
     """
+    return random_bits_at(seed, step, groups, torch.arange(places, device=device))
+
+
+def random_bits_at(seed: int, step: Scalar, groups: int, places: Tensor) -> Tensor:
+    """The same for places (P,) of any numbers below 2**32, (G, P)."""
+    device = places.device
     start = mix64(mix64(whole(seed, device) + GOLDEN) + whole(step, device) * GOLDEN)
     group = torch.arange(groups, device=device)[:, None] << 32
-    place = torch.arange(places, device=device)[None, :]
-    return shift_right(mix64(start + (group + place + 1) * GOLDEN), 11)
+    return shift_right(mix64(start + (group + places + 1) * GOLDEN), 11)
 
 
 def random_below(bits: Tensor, limit: Tensor | int) -> Tensor:
@@ -71,3 +76,24 @@ def draw_samples(
     column = position.long().clamp_(max=vocab_size - 1)
     keep = position - column < threshold[column]
     return torch.where(keep, column, alias[column])
+
+
+def merge_copies(samples: Tensor) -> tuple[Tensor, Tensor]:
+    """Each word of a group once, ascending, (G, C), and how often it was drawn (G, C).
+
+    C is the largest number of words in a group; the others are filled up with their first word,
+    multiplicity 0.
+
+    >>> merge_copies(torch.tensor([[7, 3, 7, 7], [2, 9, 4, 2]]))
+    (tensor([[3, 7, 3],
+            [2, 4, 9]]), tensor([[1., 3., 0.],
+            [2., 1., 1.]]))
+    """
+    ordered = samples.sort(1).values
+    fresh = torch.ones_like(ordered, dtype=torch.bool)
+    fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    column = fresh.cumsum(1) - 1  # of each draw
+    columns = int(column[:, -1].max()) + 1
+    words = ordered[:, :1].repeat(1, columns).scatter_(1, column, ordered)
+    counts = torch.zeros(words.shape, dtype=torch.float32, device=samples.device)
+    return words, counts.scatter_add_(1, column, torch.ones_like(column, dtype=counts.dtype))

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from blackout.ops.engine import SoftmaxGradients
+from blackout.ops.engine import SoftmaxGradients, Windows
+from blackout.ops.reference.windows import add_windows
 
 
 class SoftmaxSaved(NamedTuple):
@@ -26,12 +27,15 @@ def softmax_forward(
     bias: Tensor | None,
     target: Tensor,
     product_dtype: torch.dtype,
+    added: Tensor | None = None,
 ) -> tuple[Tensor, SoftmaxSaved]:
     """log p(target | hidden) (N,), and what :func:`softmax_backward` needs."""
     operand = hidden.to(product_dtype)
-    logits = torch.mm(operand, weight.to(product_dtype).mT).to(hidden.dtype)
+    logits = torch.mm(operand, weight.to(product_dtype).mT).to(_wide(hidden))
     if bias is not None:
         logits = logits + bias
+    if added is not None:
+        logits = logits + added
     log_prob = logits.log_softmax(1)
     value = log_prob.gather(1, target[:, None])[:, 0]
     return value, SoftmaxSaved(operand, weight, log_prob)
@@ -48,12 +52,14 @@ def softmax_backward(saved: SoftmaxSaved, target: Tensor, grad: Tensor) -> Softm
         torch.mm(products, weight.to(dtype)).to(grad.dtype),
         torch.mm(products.mT, operand).to(weight.dtype),
         d_logits.sum(0),
+        d_logits,
     )
 
 
 def target_logit(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
     """u of each target, (N,)."""
-    logit = (hidden * weight[target].to(hidden.dtype)).sum(1)
+    work = _wide(hidden)
+    logit = (hidden.to(work) * weight[target].to(work)).sum(1)
     return logit if bias is None else logit + bias[target]
 
 
@@ -62,31 +68,49 @@ def log_partition(
     weight: Tensor,
     bias: Tensor | None,
     product_dtype: torch.dtype,
+    windows: Windows | None = None,
+    first: int = 0,
     tile: int = 8192,
     chunk: int = 1024,
 ) -> Tensor:
     """log of the sum of exp(u) over all words, (N,): ``chunk`` × ``tile`` logits at once."""
-    parts = [
-        _log_partition(part, weight, bias, product_dtype, tile) for part in hidden.split(chunk)
-    ]
+    parts = []
+    for begin in range(0, max(len(hidden), 1), chunk):
+        some = slice(begin, begin + chunk)
+        own = None if windows is None else windows.of(some)
+        parts.append(_log_partition(hidden[some], weight, bias, product_dtype, tile, own, first))
     return torch.cat(parts)
 
 
 def _log_partition(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, product_dtype: torch.dtype, tile: int
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    product_dtype: torch.dtype,
+    tile: int,
+    windows: Windows | None,
+    first: int,
 ) -> Tensor:
-    maximum = hidden.new_full((len(hidden),), -math.inf)
-    total = hidden.new_zeros(len(hidden))
+    work = _wide(hidden)
+    maximum = hidden.new_full((len(hidden),), -math.inf, dtype=work)
+    total = hidden.new_zeros(len(hidden), dtype=work)
     operand = hidden.to(product_dtype)
     for start in range(0, len(weight), tile):
-        logits = (operand @ weight[start : start + tile].to(product_dtype).mT).to(hidden.dtype)
+        logits = (operand @ weight[start : start + tile].to(product_dtype).mT).to(work)
         if bias is not None:
             logits = logits + bias[start : start + tile]
+        if windows is not None:
+            add_windows(logits, windows, first + start)
         higher = torch.maximum(maximum, logits.max(1).values)
         total = total * (maximum - higher).exp()
         total += logits.sub_(higher[:, None]).exp_().sum(1)
         maximum = higher
     return maximum + total.log()
+
+
+def _wide(hidden: Tensor) -> torch.dtype:
+    """The type for logits of these states: 16 bits can neither hold nor sum their exponentials."""
+    return torch.promote_types(hidden.dtype, torch.float32)
 
 
 def logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, tile: int = 8192) -> Tensor:

@@ -77,7 +77,7 @@ def _read_rank(
             value = match[1]
         hypothesis = Hypothesis(
             words,
-            parse_words(words, text, line),
+            parse_words(words, f"{text}: line {line}"),
             unit * finite(value, score, number, "the score"),
             extra={name: lines[key][1] for name, lines in carried.items() if key in lines},
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,40 +24,48 @@ _NAMES = {str: "text", list: "a list", dict: "an object", float: "a number"}
 
 
 def read(path: Path, unit: float) -> NBest:
-    utterances: list[Utterance] = []
-    seen: dict[str, int] = {}
+    records = []
     for number, line in read_lines(path):
-        where = f"{path}: line {number}"
         try:
-            record = from_json(line)
+            records.append((f"line {number}", from_json(line)))
         except ValueError as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else error
-            raise UserError(f"{where}: not JSON: {reason}") from None
+            raise UserError(f"{path}: line {number}: not JSON: {reason}") from None
+    try:
+        return from_records(records, unit)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def from_records(records: Iterable[tuple[str, Any]], unit: float = 1.0) -> NBest:
+    """Lists from (place, object) each; the place is named where something is wrong with it."""
+    utterances: list[Utterance] = []
+    seen: dict[str, str] = {}
+    for where, record in records:
         if not isinstance(record, dict):
             raise UserError(f"{where}: not a JSON object")
         name = _get(record, "utt", str, where)
         if name.split() != [name]:
             raise UserError(f"{where}: utt {name!r} is not one word")
         if name in seen:
-            raise UserError(f"{where}: {name} is also on line {seen[name]}")
-        seen[name] = number
+            raise UserError(f"{where}: {name} is also on {seen[name]}")
+        seen[name] = where
         items = _get(record, "hyps", list, where)
         if not items:
             raise UserError(f"{where}: {name} has no hypotheses")
-        hypotheses = [_hypothesis(item, path, number, unit) for item in items]
+        hypotheses = [_hypothesis(item, where, unit) for item in items]
         rest = {key: value for key, value in record.items() if key != "hyps"}
         hypotheses[0].extra["record"] = rest
         utterances.append(Utterance(name, hypotheses))
     return NBest("jsonl", unit, utterances)
 
 
-def _hypothesis(item: Any, path: Path, line: int, unit: float) -> Hypothesis:
-    where = f"{path}: line {line}"
+def _hypothesis(item: Any, where: str, unit: float) -> Hypothesis:
     if not isinstance(item, dict):
         raise UserError(f"{where}: a hypothesis is not a JSON object")
     text = _get(item, "text", str, where)
     acoustic, lm = (_get(item, key, float, where) if key in item else 0.0 for key in ("am", "lm"))
-    words = parse_words(text, path, line)
+    words = parse_words(text, where)
     return Hypothesis(text, words, unit * acoustic, unit * lm, extra={"item": item})
 
 
@@ -72,12 +81,14 @@ def _get(record: dict[str, Any], key: str, kind: type, where: str) -> Any:
 
 
 def write(nbest: NBest, path: Path) -> None:
-    def record(utterance: Utterance) -> str:
-        rest = utterance.hypotheses[0].extra.get("record", {"utt": utterance.name})
-        hyps = [_item(hypothesis, nbest.unit) for hypothesis in utterance.hypotheses]
-        return json.dumps({**rest, "hyps": hyps}, ensure_ascii=False)
+    write_lines(path, (json.dumps(item, ensure_ascii=False) for item in to_records(nbest)))
 
-    write_lines(path, map(record, nbest.utterances))
+
+def to_records(nbest: NBest) -> Iterator[dict[str, Any]]:
+    """The objects of lists, one for each utterance."""
+    for utterance in nbest.utterances:
+        rest = utterance.hypotheses[0].extra.get("record", {"utt": utterance.name})
+        yield {**rest, "hyps": [_item(h, nbest.unit) for h in utterance.hypotheses]}
 
 
 def _item(hypothesis: Hypothesis, unit: float) -> dict[str, Any]:

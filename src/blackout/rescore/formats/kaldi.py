@@ -37,7 +37,7 @@ def read(path: Path, unit: float, acoustic: Path | None = None, lm: Path | None 
         utterances.setdefault(name, []).append(
             Hypothesis(
                 words,
-                parse_words(words, text, line),
+                parse_words(words, f"{text}: line {line}"),
                 -unit * acoustic_costs.get(key, 0.0),
                 -unit * lm_costs.get(key, 0.0),
                 extra={"number": number},

@@ -57,7 +57,10 @@ def _existing(path: Path, number: int, line: str) -> Path:
 def listed(path: Path, line: str) -> Path | None:
     """The file that a line of a file of names means, from here or from beside that file."""
     places = (Path(line), path.parent / line)
-    return next((place for place in places if place.is_file()), None)
+    try:
+        return next((place for place in places if place.is_file()), None)
+    except OSError:  # longer than any name can be
+        return None
 
 
 def _read_utterance(file: Path, unit: float) -> Utterance:
@@ -76,7 +79,7 @@ def _read_utterance(file: Path, unit: float) -> Utterance:
         if not (fields[2].isascii() and fields[2].isdigit()):
             raise UserError(f"{file}: line {number}: nwords {fields[2]!r} is not a whole number")
         text = fields[3] if len(fields) > 3 else ""
-        words = parse_words(text, file, number)
+        words = parse_words(text, f"{file}: line {number}")
         extra = {"nwords": fields[2]}
         hypotheses.append(Hypothesis(text, words, unit * acoustic, unit * lm, extra=extra))
     if not hypotheses:

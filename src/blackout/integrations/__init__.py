@@ -1,0 +1,1 @@
+"""BlackOut inside other people's frameworks; each module needs its own extra."""

@@ -1,0 +1,125 @@
+"""One training step of several ranks: each has its streams, the tables' owners have the rows.
+
+A rank reads its streams of the block through the replicated body; the output layer exchanges what
+the loss needs. Row gradients arrive at their owners by themselves; those of the body are added up
+here, in float32 and in rank order, together with the loss and with what ranks wish to happen next.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from blackout.models.language_model import LanguageModel
+from blackout.models.state import State
+from blackout.ops.engine import BlockShape, Scalar, StepResult
+from blackout.optim import RowSparseOptimizer
+from blackout.ranks.division import is_complete
+from blackout.text.streams import Block, columns_of
+
+__all__ = ["DividedStep", "Wishes"]
+
+
+class Wishes(NamedTuple):
+    """What a rank wants after a block, or what any of them wanted."""
+
+    stop: bool = False
+    save: bool = False
+
+
+class DividedStep:
+    """Network, loss, gradients and update; every rank is given the whole block."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        optimizer: RowSparseOptimizer,
+        shape: BlockShape,
+        interval: int = 1,
+    ) -> None:
+        self.model, self.optimizer, self.ranks = model, optimizer, model.ranks
+        self.streams, self.device = shape.streams, model.device
+        self.first, self.last = self._columns(self.ranks.rank)
+        model.dropout.streams = (self.first, self.streams)
+        self.body: list[nn.Parameter] = [p for p in model.parameters() if not is_complete(p)]
+        # the layer's gradients are means over ranks, and so will the body's be
+        self.divisor = shape.steps * shape.streams / self.ranks.size
+        self.interval = interval
+        self.wishes = self.granted = Wishes()
+        self._unread: list[tuple[Tensor, Scalar]] = []
+        self._own: State  # of this rank's streams
+        self.state = model.initial_state(shape.streams)
+
+    def train(self, block: Block) -> None:
+        own, count = block.share(self.ranks.rank, self.ranks.size), self.last - self.first
+        inputs, mask, targets = (self._moved(x) for x in (own.inputs, own.mask, own.targets))
+        read = self.model.read(inputs, self._own)
+        history = None if read.history is None else read.history[:, :count]
+        _, loss = self.model.output(
+            read.hidden[:, :count], targets[:, :count], mask[:, :count], history, self.divisor
+        )
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        result = self._add_up(loss.detach())
+        self.optimizer.step()
+        self._own = read.state
+        self._unread.append((result, self.optimizer.last_norm))
+
+    def _add_up(self, loss: Tensor) -> Tensor:
+        """Makes the body's gradients those of all ranks; gives the loss and the wishes of all."""
+        said = torch.tensor([float(wish) for wish in self.wishes], device=loss.device)
+        zeros = (torch.zeros_like(p) if p.grad is None else p.grad for p in self.body)
+        flat = torch.cat([*(g.float().reshape(-1) for g in zeros), loss.float().view(1), said])
+        mean = self.ranks.sum_in_order(flat, "body gradients") / self.ranks.size
+        *parts, result = mean.split([*(p.numel() for p in self.body), 1 + len(said)])
+        for p, part in zip(self.body, parts, strict=True):
+            p.grad = part.view_as(p).to(p.dtype)
+        return result
+
+    def agree(self, wishes: Wishes) -> Wishes:
+        """Sends a rank's wishes with the next block; gives those of all that were sent so far.
+
+        Every rank is told the same after the same block, without an exchange of their own.
+        """
+        granted, self.granted, self.wishes = self.granted, Wishes(), wishes
+        return granted
+
+    def results(self) -> list[StepResult]:
+        unread, self._unread = self._unread, []
+        found = [(result.tolist(), float(norm)) for result, norm in unread]
+        for (_, stop, save), _ in found:
+            self.granted = Wishes(self.granted.stop or stop > 0, self.granted.save or save > 0)
+        return [StepResult(numbers[0], norm) for numbers, norm in found]
+
+    def _moved(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+    # ------------------------------------------------------------------ the state of all streams
+
+    @property
+    def state(self) -> State:
+        """The network's state in all streams of a block; all ranks ask for it together."""
+        parts = (self._columns(rank) for rank in range(self.ranks.size))
+        lengths, count = [last - first for first, last in parts], self.last - self.first
+        found = []
+        for dim, values in ((2, self._own.layers), (1, self._own.words)):
+            whole = values.new_empty(*values.shape[:dim], self.streams, *values.shape[dim + 1 :])
+            if values.numel():
+                own = values.narrow(dim, 0, count).movedim(dim, 0).contiguous()
+                whole = torch.cat(self.ranks.gather_uneven(own, lengths, "state")).movedim(0, dim)
+            found.append(whole.contiguous())
+        return State(*found)
+
+    @state.setter
+    def state(self, state: State) -> None:
+        # a rank without a stream carries one of nothing
+        columns = torch.arange(self.first, max(self.last, self.first + 1)).clamp(
+            max=self.streams - 1
+        )
+        self._own = state.of_streams(columns.to(state.layers.device))
+
+    def _columns(self, rank: int) -> tuple[int, int]:
+        return columns_of(self.streams, rank, self.ranks.size)

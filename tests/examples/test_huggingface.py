@@ -1,0 +1,129 @@
+"""Causal models of transformers that train with BlackOut."""
+
+import re
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import transformers
+
+import blackout
+from blackout.errors import UserError
+from blackout.integrations.huggingface import from_pretrained, use_blackout
+
+V = 300
+NO_DROPOUT = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+SMALL = {"vocab_size": V, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+BODY = {
+    "hidden_size": 32,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
+
+
+def tied() -> transformers.PreTrainedModel:
+    shape = {"n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 16}
+    config = transformers.GPT2Config(**SMALL, **shape, **NO_DROPOUT)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def untied() -> transformers.PreTrainedModel:
+    config = transformers.LlamaConfig(**SMALL, **BODY, tie_word_embeddings=False)
+    return transformers.LlamaForCausalLM(config)
+
+
+def with_bias() -> transformers.PreTrainedModel:
+    return transformers.PhiForCausalLM(transformers.PhiConfig(**SMALL, **BODY))
+
+
+every_kind = pytest.mark.parametrize("make", [tied, untied, with_bias])
+
+
+def words(seed: int = 0) -> torch.Tensor:
+    """Each word is the one before plus 7."""
+    start = torch.randint(V, (16, 1), generator=torch.Generator().manual_seed(seed))
+    return (start + 7 * torch.arange(8)) % (V - 1) + 1  # 0 ends a text
+
+
+@every_kind
+def test_after_eval_the_loss_is_the_models_own(make):
+    model, text = make().eval(), words()
+    labels = text.clone()
+    labels[3:, 4:] = -100  # counts for nothing
+    with torch.no_grad():
+        own = model(input_ids=text, labels=labels).loss
+        logits = model(input_ids=text).logits
+        use_blackout(model, samples=20)
+        ours = model(input_ids=text, labels=labels)
+        torch.testing.assert_close(ours.loss, own, rtol=1e-5, atol=1e-5)
+        assert ours.logits is None
+        assert torch.equal(model(input_ids=text).logits, logits)
+
+
+@every_kind
+def test_it_trains_saves_loads_and_generates(make, tmp_path):
+    torch.manual_seed(0)
+    model = use_blackout(make(), samples=100, counts=torch.arange(1, V + 1))
+    optimizer = blackout.RMSProp(model.parameters(), lr=0.01, clip=1.0)
+    for step in range(200):
+        loss = model(input_ids=words(step), labels=words(step)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        assert model.get_output_embeddings().weight.grad.is_sparse
+        assert model.get_input_embeddings().weight.grad.is_sparse
+        optimizer.step()
+    prompt = words(999)[:, :3]
+    made = model.eval().generate(prompt, max_new_tokens=5, do_sample=False)
+    right = made[:, 3:] == words(999)[:, 3:]
+    assert float(right.float().mean()) > 0.5  # by chance one in 300
+
+    model.save_pretrained(tmp_path)
+    again = from_pretrained(tmp_path)
+    own = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert type(own) in type(again).__mro__
+    weights = [m.get_output_embeddings().weight for m in (model, again, own)]
+    assert torch.equal(weights[0], weights[1])
+    assert torch.equal(weights[0], weights[2])
+    for other in (again, own):
+        assert torch.equal(other.eval().generate(prompt, max_new_tokens=5, do_sample=False), made)
+        is_tied = other.get_input_embeddings().weight is other.get_output_embeddings().weight
+        assert is_tied == (make is tied)
+
+    # training goes on as if nothing had happened: the same samples, the same loss
+    losses = [m.train()(input_ids=prompt, labels=prompt).loss for m in (model, again)]
+    assert torch.equal(*losses)
+    draws = [m.blackout.draw(prompt).samples for m in (model, again)]
+    assert torch.equal(*draws)
+
+
+def test_a_divisor_for_accumulated_batches():
+    model = use_blackout(untied(), samples=20).eval()
+    text = words()
+    plain = model(input_ids=text, labels=text).loss
+    part = model(input_ids=text, labels=text, num_items_in_batch=2 * 16 * 7).loss
+    torch.testing.assert_close(part, plain / 2)
+
+
+def test_what_cannot_be_turned_is_refused(tmp_path):
+    model = use_blackout(tied(), samples=20)
+    with pytest.raises(UserError, match="already"):
+        use_blackout(model)
+    config = transformers.Gemma2Config(**SMALL, **BODY, num_key_value_heads=1, head_dim=8)
+    with pytest.raises(UserError, match="final_logit_softcapping"):
+        use_blackout(transformers.Gemma2ForCausalLM(config))
+    with pytest.raises(UserError, match="no output table"):
+        use_blackout(untied().model)
+    tied().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="use_blackout"):
+        from_pretrained(tmp_path)
+
+
+def test_the_example_under_trainer(run_example, tmp_path):
+    options = ("--words", "500", "--sequences", "2000", "--steps", "120", "--folder", str(tmp_path))
+    printed = run_example("with_huggingface.py", *options)
+    assert "the same: True" in printed
+    before, after = re.search(r"loss ([\d.]+) .*-> ([\d.]+)", printed).groups()
+    assert float(after) < float(before) - 0.3

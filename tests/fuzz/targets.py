@@ -1,0 +1,344 @@
+"""One target for each parser: bytes of anybody's go in, and come to nothing worse than a line.
+
+A target takes bytes, lets the parser read them as a file, and uses what it made of them. A
+:class:`~blackout.errors.UserError` is the answer to a bad file; any other exception, a figure that
+is none, a crash, a hang or an absurd allocation is a finding.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tests.fuzz.workshop import (
+    Workshop,
+    sealed_json,
+    sealed_ngram,
+    sealed_shard,
+    sealed_tensors,
+)
+
+import blackout
+from blackout.config import Config
+from blackout.errors import UserError
+from blackout.models.convert import convert_rnnlm
+from blackout.ngram import NGram
+from blackout.output.word_files import read_classes, read_tree
+from blackout.rescore.formats import read_nbest
+from blackout.run_folder import RunFolder
+from blackout.score.dumps import read_dump
+from blackout.score.perplexity import evaluate
+from blackout.serve.questions import (
+    GenerateQuestion,
+    NearQuestion,
+    NextQuestion,
+    RescoreQuestion,
+    ScoreQuestion,
+    parse,
+)
+from blackout.text.prepared import open_prepared
+from blackout.text.shards import Shard
+from blackout.text.vocab import Vocab
+from blackout.train import train
+from blackout.train.metrics import read_metrics
+from blackout.trials.trial import read_result, write_result
+from blackout.trials.trials import Epoch, Outcome
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser with what it is shown: some good files, and what to do with bytes."""
+
+    name: str
+    seeds: Callable[[Workshop], list[bytes]]
+    use: Callable[[Workshop, bytes], object]
+    tokens: tuple[str, ...] = ()
+    """Words of the format, for the fuzzer's dictionary."""
+
+
+TARGETS: dict[str, Target] = {}
+
+
+def target(
+    name: str, seeds: Callable[[Workshop], list[bytes]], tokens: str = ""
+) -> Callable[[Callable[[Workshop, bytes], object]], Callable[[Workshop, bytes], object]]:
+    """Makes a function a target."""
+
+    def register(use: Callable[[Workshop, bytes], object]) -> Callable[[Workshop, bytes], object]:
+        TARGETS[name] = Target(name, seeds, use, tuple(tokens.split()))
+        return use
+
+    return register
+
+
+def attempt(workshop: Workshop, chosen: Target, data: bytes) -> bool:
+    """Whether a file was taken; a refusal must be one line that people can read."""
+    try:
+        chosen.use(workshop, data)
+    except UserError as error:
+        text = str(error)
+        assert text, "a refusal without a word"
+        assert "\n" not in text, f"a refusal of several lines: {text!r}"
+        return False
+    return True
+
+
+# ---------------------------------------------------------------------- models and runs
+
+
+def _scored(folder: Path, workshop: Workshop) -> None:
+    model = blackout.load(folder)
+    found = evaluate(model, workshop.data.shard("valid"))
+    assert 1 <= found.perplexity < math.inf
+
+
+@target("config", lambda w: [RunFolder(w.run).config.read_bytes()], "null true 1e999 -1 hidden")
+def config_json(workshop: Workshop, data: bytes) -> None:
+    _scored(workshop.model_with("config.json", sealed_json(data)), workshop)
+
+
+@target("vocab", lambda w: [RunFolder(w.run).vocab.read_bytes()], "<unk> </s>")
+def vocab_txt(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("vocab.txt")
+    path.write_bytes(data)
+    vocab = Vocab.load(path)
+    assert vocab.ids(vocab.words) == list(range(len(vocab)))
+    _scored(workshop.model_with("vocab.txt", data), workshop)
+
+
+@target("weights", lambda w: [RunFolder(w.run).weights.read_bytes()], "F32 BF16 shape data_offsets")
+def weights(workshop: Workshop, data: bytes) -> None:
+    _scored(workshop.model_with("model.safetensors", sealed_tensors(data)), workshop)
+
+
+@target(
+    "parts",
+    lambda w: [(w.divided_model() / "model.safetensors").read_bytes()],
+    "strata files tables name sha256 part-of-",
+)
+def index_of_parts(workshop: Workshop, data: bytes) -> None:
+    _scored(workshop.divided_with(index=sealed_tensors(data)), workshop)
+
+
+@target("checkpoint", lambda w: [w.checkpoint()], "position config F32 data_offsets")
+def checkpoint(workshop: Workshop, data: bytes) -> None:
+    folder = workshop.run_with(sealed_tensors(data))
+    result = train(workshop.config, workshop.data, folder, resume=True)
+    assert result.valid_perplexity > 0
+
+
+# ---------------------------------------------------------------------- text
+
+
+@target("shard", lambda w: [w.data.shard("valid").path.read_bytes()], "tokens sentences checksum")
+def shard(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("valid.shard")
+    path.write_bytes(sealed_shard(data))
+    found = Shard.open(path, workshop.data.vocab)
+    evaluate(_model(workshop.run), found)
+
+
+@functools.cache
+def _model(run: Path):  # type: ignore[no-untyped-def]
+    return blackout.load(run)
+
+
+@target("prepared", lambda w: [(w.folder / "data" / "vocab.txt").read_bytes()])
+def prepared(workshop: Workshop, data: bytes) -> None:
+    folder = workshop.place("prepared")
+    folder.mkdir()
+    for path in (workshop.folder / "data").iterdir():
+        (folder / path.name).write_bytes(data if path.name == "vocab.txt" else path.read_bytes())
+    open_prepared(folder)
+
+
+@target("dump", lambda w: [b"the\t-1\n</s>\t-0.5\n"], "-inf nan 1e-400")
+def dump(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("dump")
+    path.write_bytes(data)
+    for words, logs in read_dump(path):
+        assert len(words) == len(logs)
+        assert not np.isnan(logs).any()
+        assert (logs <= 0).all()
+
+
+# ---------------------------------------------------------------------- n-grams
+
+
+def _use_ngram(model: NGram) -> None:
+    ids = np.arange(min(len(model), 40), dtype=np.uint32)
+    for scores in (model.score_tokens(ids), model.score(model.vocab[:20])):
+        values = np.asarray(scores)
+        assert np.isfinite(values).all()
+        assert (values <= 0).all()
+
+
+@target("arpa", lambda w: [w.arpa.read_bytes()], "\\data\\ \\1-grams: \\end\\ ngram <unk> -99 nan")
+def arpa(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("model.arpa")
+    path.write_bytes(data)
+    _use_ngram(NGram.load(path))
+
+
+@target("ngram", lambda w: [w.binary.read_bytes()])
+def binary_ngram(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("model.bin")
+    path.write_bytes(sealed_ngram(data))
+    _use_ngram(NGram.load(path))
+
+
+# ---------------------------------------------------------------------- other programs' files
+
+
+def _rnnlm_file() -> bytes:
+    """A model of two words and the unknown one, two units, as the program writes it."""
+    words = ["</s>", "the", "cat"]
+    size = len(words) + 1
+    lines = [
+        f"input layer size: {size}",
+        "hidden layer size: 2",
+        f"output layer size: {size}",
+        f"vocabulary size (including </s> and <unk>): {size}",
+        "",
+        "Vocabulary:",
+        *(f"{i:>10}\t{word}" for i, word in enumerate(words)),
+    ]
+    tables = {"Win": size, "Wout": size, "Wr": 2}
+    for name, rows in [*tables.items(), *((f"RmsProps-{n}", r) for n, r in tables.items())]:
+        lines += ["", f"{name}:", *(["0.5 0.25 "] * rows)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+@target("rnnlm", lambda w: [_rnnlm_file()], "nan 1e999 -1 Vocabulary: Win: Wout: Wr: RmsProps-Win:")
+def rnnlm(workshop: Workshop, data: bytes) -> None:
+    path, out = workshop.place("rnnlm"), workshop.place("converted")
+    path.write_bytes(data)
+    convert_rnnlm(path, out)
+    _scored_somehow(out)
+
+
+def _scored_somehow(folder: Path) -> None:
+    model = blackout.load(folder)
+    log_prob = model.output.log_prob(torch.ones(1, model.output.in_features)).detach()
+    assert abs(float(log_prob.double().exp().sum()) - 1) < 1e-4
+
+
+def _nbest(name: str, form: str) -> Callable[[Workshop, bytes], None]:
+    def use(workshop: Workshop, data: bytes) -> None:
+        path = workshop.place(name)
+        path.write_bytes(data)
+        lists = read_nbest(path, form)  # type: ignore[arg-type]
+        for utterance in lists.utterances:
+            assert all(
+                math.isfinite(h.acoustic) and math.isfinite(h.lm) for h in utterance.hypotheses
+            )
+
+    return use
+
+
+JSONL = b'{"utt": "a", "hyps": [{"text": "hello world", "am": -3, "lm": -2.5}, {"text": ""}]}\n'
+KALDI = b"utt-1 hello world\nutt-2 hello\nother-1 the end\n"
+SRILM = b"-100.5 -12.25 2 hello world\n-101 -13 1 hello\n"
+target("jsonl", lambda w: [JSONL], "utt hyps text am lm null 1e999")(_nbest("a.jsonl", "jsonl"))
+target("kaldi", lambda w: [KALDI])(_nbest("text", "kaldi"))
+target("srilm", lambda w: [SRILM], "NBestList1.0 NBestList2.0 nan")(_nbest("a.nbest", "srilm"))
+
+
+@target("espnet", lambda w: [b"a hello world\nb hello\n"], "tensor( nan")
+def espnet(workshop: Workshop, data: bytes) -> None:
+    folder = workshop.place("espnet")
+    rank = folder / "1best_recog"
+    rank.mkdir(parents=True)
+    half = data.find(b"\0")
+    text, score = (data, b"a -1\nb -2\n") if half < 0 else (data[:half], data[half + 1 :])
+    (rank / "text").write_bytes(text)
+    (rank / "score").write_bytes(score)
+    read_nbest(folder, "espnet")
+
+
+@target("tree", lambda w: [_one_a_line(w, lambda i: f"{i // 3}.{i % 3}")], "0.1 0. .0 -1")
+def tree_file(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("tree")
+    path.write_bytes(data)
+    vocab = workshop.data.vocab
+    tree = read_tree(path, vocab.words, vocab.counts)
+    layer = blackout.Hierarchical(4, len(vocab), tree=tree)
+    total = layer.log_prob(torch.ones(1, 4)).detach().double().exp().sum()
+    assert abs(float(total) - 1) < 1e-4
+
+
+@target("classes", lambda w: [_one_a_line(w, lambda i: f"C{i % 3}")])
+def class_file(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("classes")
+    path.write_bytes(data)
+    classes = read_classes(path, workshop.data.vocab.words)
+    assert classes.min() == 0
+    assert len(set(classes.tolist())) == classes.max() + 1
+
+
+def _one_a_line(workshop: Workshop, about: Callable[[int], str]) -> bytes:
+    words = workshop.data.vocab.words
+    return "".join(f"{word}\t{about(i)}\n" for i, word in enumerate(words)).encode()
+
+
+@target(
+    "question",
+    lambda w: [b'{"text": "the cat", "top": 3}', b'{"prompt": "the", "words": 3, "seed": 1}'],
+    "model text top temperature null 1e999 prompt lists",
+)
+def question(workshop: Workshop, data: bytes) -> None:
+    refusals = []
+    for kind in (ScoreQuestion, NextQuestion, GenerateQuestion, RescoreQuestion, NearQuestion):
+        try:
+            parse(kind, data)
+        except UserError as error:
+            refusals.append(error)
+    if len(refusals) == 5:
+        raise refusals[0]
+
+
+# ---------------------------------------------------------------------- settings and records
+
+
+@target("toml", lambda w: [w.config.to_toml().encode()], "inf nan [model] hidden [[ ]] '''")
+def toml(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("run.toml")
+    path.write_bytes(data)
+    config = Config.from_file(path)
+    again = Config.from_toml(config.to_toml())
+    assert again == config
+
+
+@target("metrics", lambda w: [(w.run / "metrics.jsonl").read_bytes()], "null epoch 1e999")
+def metrics(workshop: Workshop, data: bytes) -> None:
+    from blackout.pages.report import write_report
+
+    folder = workshop.place("reported")
+    folder.mkdir()
+    run = RunFolder(workshop.run)
+    for path in (run.config, run.vocab, run.settings):
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "metrics.jsonl").write_bytes(data)
+    records = list(read_metrics(folder / "metrics.jsonl"))
+    if len(records) < 20:
+        write_report(folder)
+
+
+@target("result", lambda w: list(_results(w)), "curve outcome failure null")
+def trial_result(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("result.json")
+    path.write_bytes(sealed_json(data))
+    read_result(path)
+
+
+def _results(workshop: Workshop) -> Iterator[bytes]:
+    path = workshop.place("seed.json")
+    write_result(
+        path, workshop.config, Outcome((Epoch(1, 10, 0.5, 1.0, 2.0, 30.0),), {}, 20.0, 100)
+    )
+    yield path.read_bytes()

@@ -1,0 +1,178 @@
+"""One process and several: the same losses, the same weights, whoever goes on with whose run."""
+
+import pytest
+import torch
+from tests.crew import RankError
+from tests.train.over_ranks import events, furthest, last, run, scored
+
+from blackout.errors import UserError
+from blackout.files.part_names import named_parts
+from blackout.models.saved import load
+from blackout.score.generate import generate
+from blackout.score.perplexity import evaluate
+
+LONG = {"batch": 3, "bptt": 1, "epochs": 3}  # more than 300 blocks
+SHORT = {"batch": 7, "bptt": 4, "epochs": 1}
+STRATA, GLOBAL = {"sampling": "strata"}, {"sampling": "global"}
+RUNS = {
+    "blackout": (2, LONG | STRATA),
+    "lstm": (3, SHORT | GLOBAL | {"cell": "lstm", "bias": True}),
+    "sampled": (4, SHORT | STRATA | {"loss": "sampled", "bias": True}),
+    "nce": (2, SHORT | STRATA | {"loss": "nce", "log_z": "learned", "cell": "relu"}),
+    "nce-global": (2, SHORT | GLOBAL | {"loss": "nce", "log_z": 3.0}),
+    "full": (3, SHORT | {"loss": "full", "bias": True, "cell": "gru"}),
+    "word": (3, SHORT | GLOBAL | {"sharing": "word", "decay": "paper"}),
+    "stored": (4, SHORT | STRATA | {"storage": "bf16", "sharing": "block"}),
+    "dropout": (2, SHORT | STRATA | {"dropout": 0.3, "layers": 2, "context": "stream"}),
+    "adam": (3, SHORT | STRATA | {"optimizer": "adam", "second_moment": "row", "projection": 4}),
+    "tied": (2, SHORT | STRATA | {"tie": True, "optimizer": "adagrad"}),
+    "idle": (4, SHORT | GLOBAL | {"batch": 3, "loss": "sampled", "collisions": "remove"}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_one_process_and_several_are_the_same(lab, crew, tmp_path, name):
+    """Losses, weights, moments and clocks, the text's order, dropout, samples, initial weights."""
+    ranks, settings = RUNS[name]
+    config = lab.config(**settings).to_dict()
+    alone = run(None, lab.data.folder, tmp_path / "alone", config)
+    several = crew.run(run, ranks, lab.data.folder, tmp_path / "several", config)
+    assert (
+        len(alone["losses"])
+        == len(several[0]["losses"])
+        >= (300 if settings.items() >= LONG.items() else 10)
+    )
+    assert several[0]["losses"] == pytest.approx(alone["losses"], rel=1e-4)
+    distance, where = furthest(last(tmp_path / "alone"), last(tmp_path / "several"))
+    assert distance < 1e-4, where
+    for found in several:  # every rank says the same, of validation and of the best model's test
+        assert found["valid"] == several[0]["valid"] == pytest.approx(alone["valid"], rel=1e-4)
+        assert found["test"] == several[0]["test"] == pytest.approx(alone["test"], rel=1e-4)
+
+
+MOVES = {"there and back": (1, 3, 1), "fewer": (4, 2), "the same": (3, 3), "two": (2, 1, 2)}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_any_number_of_ranks_goes_on_from_any_other(lab, crew, tmp_path, name):
+    """Stopped in the middle of epochs of about 14 blocks: the trajectory is the same."""
+    more = {"cell": "lstm", "dropout": 0.2, "storage": "bf16"} if name == "the same" else {}
+    settings = lab.config(**(SHORT | STRATA | {"epochs": 2} | more)).to_dict()
+    numbers = MOVES[name]
+    straight = on(crew, numbers[0], lab, tmp_path / "straight", settings)
+    moved, losses = tmp_path / "moved", []
+    for i, ranks in enumerate(numbers):
+        stop = 9 * (i + 1) if i + 1 < len(numbers) else None
+        found = on(crew, ranks, lab, moved, settings, resume=i > 0, stop=stop)
+        losses += found["losses"]
+        parts = named_parts(max((moved / "checkpoints").glob("step-*")))
+        assert len(parts) == (ranks if ranks > 1 else 0)
+        assert len(list((moved / "checkpoints").iterdir())) == 1 + len(parts)
+    if name == "the same":
+        assert losses == straight["losses"]
+        assert lab.differing(last(tmp_path / "straight"), last(moved)) == []
+        assert events(tmp_path / "straight") == events(moved)
+    assert losses == pytest.approx(straight["losses"], rel=1e-5)
+    assert furthest(last(tmp_path / "straight"), last(moved))[0] < 1e-5
+    assert found["test"] == pytest.approx(straight["test"], rel=1e-5)
+    assert lab.leftovers(moved) == []
+
+
+def on(crew, ranks, lab, out, settings, **how):
+    """A run on so many ranks, by this process where that is one."""
+    if ranks == 1:
+        return run(None, lab.data.folder, out, settings, **how)
+    return crew.run(run, ranks, lab.data.folder, out, settings, **how)[0]
+
+
+def test_a_model_in_parts_is_read_by_any_number_of_ranks(lab, crew, tmp_path):
+    """One process included, without a conversion: scores and text are the same."""
+    out, shard = tmp_path / "out", lab.data.shard("test")
+    settings = lab.config(**(SHORT | STRATA | {"bias": True})).to_dict()
+    crew.run(run, 3, lab.data.folder, out, settings)
+    assert len(named_parts(out / "model.safetensors")) == 3
+    model = load(out)
+    expected = evaluate(model, shard).perplexity
+    text = generate(model, words=20, temperature=0.8)
+    for ranks in (2, 4):
+        for perplexity, said in crew.run(scored, ranks, out, lab.data.folder):
+            assert perplexity == pytest.approx(expected, rel=1e-6)
+            assert said == text
+    on(crew, 1, lab, out, settings | {"run": settings["run"] | {"epochs": 2}}, resume=True)
+    assert named_parts(out / "model.safetensors") == []
+    assert list(out.glob("part-of-*")) == []  # whole again
+    expected = evaluate(load(out), shard).perplexity
+    for perplexity, _ in crew.run(scored, 2, out, lab.data.folder):
+        assert perplexity == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_part_that_is_missing_or_damaged_is_refused_by_all_ranks(lab, crew, tmp_path):
+    out, settings = tmp_path / "out", lab.config(**(SHORT | STRATA)).to_dict()
+    crew.run(run, 2, lab.data.folder, out, settings, stop=3)
+    part = named_parts(max((out / "checkpoints").glob("step-*")))[1]
+    whole = part.read_bytes()
+    part.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(RankError) as caught:
+        crew.run(run, 2, lab.data.folder, out, settings, resume=True)
+    assert f"{part}: damaged: its checksum" in caught.value.text
+    part.unlink()
+    for ranks in (1, 3):
+        with pytest.raises((UserError, RankError), match=f"{part.name}: is missing"):
+            on(crew, ranks, lab, out, settings, resume=True)
+    part.write_bytes(whole)
+    assert on(crew, 4, lab, out, settings, resume=True)["epochs"] == 1
+
+
+def test_a_start_that_replaces_processes_goes_on_by_itself(lab, crew, tmp_path):
+    out, settings = tmp_path / "out", lab.config(**SHORT).to_dict()
+    crew.run(run, 3, lab.data.folder, out, settings, stop=5, launch="job 7")
+    with pytest.raises(RankError, match="holds a run already"):
+        crew.run(run, 2, lab.data.folder, out, settings, launch="job 8")
+    assert crew.run(run, 2, lab.data.folder, out, settings, launch="job 7")[0]["epochs"] == 1
+    assert load(out).output.sampling == "strata"  # as it was begun on three ranks
+
+
+def differing(group, data, out, settings, others):
+    """Rank 1 is given something else."""
+    return run(group, data, out, others if group.rank() == 1 else settings)
+
+
+def test_ranks_that_differ_are_named_before_anything_is_written(lab, crew, tmp_path):
+    settings = lab.config(**SHORT).to_dict()
+    other = lab.config(**(SHORT | {"hidden": 9})).to_dict()
+    with pytest.raises(RankError) as caught:
+        crew.run(differing, 3, lab.data.folder, tmp_path / "out", settings, other)
+    assert caught.value.text.endswith("model.hidden is 8 on rank 0 and 9 on rank 1")
+    many = lab.config(**(SHORT | {"samples": 3})).to_dict()
+    with pytest.raises(RankError) as caught:
+        crew.run(run, 4, lab.data.folder, tmp_path / "out", many)
+    assert "4 ranks cannot share 2 strata" in caught.value.text
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def diverging(group, data, out, settings):
+    """One rank's row of a table becomes NaN after a few blocks."""
+    from blackout.train.divided_step import DividedStep
+
+    plain, done = DividedStep.train, []
+
+    def spoil(self, block):
+        plain(self, block)
+        done.append(1)
+        if len(done) == 4 and self.ranks.rank == 1:
+            self.model.output.table.weight.data[0, 0] = torch.nan
+
+    DividedStep.train = spoil
+    try:
+        return run(group, data, out, settings)
+    finally:
+        DividedStep.train = plain
+
+
+def test_a_weight_that_is_not_finite_stops_all_ranks(lab, crew, tmp_path):
+    out = tmp_path / "out"
+    settings = lab.config(**(SHORT | {"loss": "full", "checkpoint_minutes": 1e-9})).to_dict()
+    with pytest.raises(RankError) as caught:
+        crew.run(diverging, 2, lab.data.folder, out, settings)
+    assert "the last checkpoint is intact" in caught.value.text
+    assert crew.run(run, 2, lab.data.folder, out, settings, resume=True)[0]["epochs"] == 1
