@@ -40,8 +40,8 @@ from blackout.optim.row_sparse import (
     column,
     corrected,
     steps_of,
-    work_type,
 )
+from blackout.optim.saved import work_type
 from blackout.tables import zero_table
 
 
@@ -50,6 +50,8 @@ class Adam(RowSparseOptimizer):
 
     ``decay``: what becomes of the moments of rows that nobody touches.
     """
+
+    moments = ("mean", "moment")
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from blackout.errors import UserError
 from blackout.ops.dispatch import engine_for
 from blackout.ops.engine import Scalar
 from blackout.ranks import Ranks, division_of
@@ -86,13 +87,18 @@ def clip_factor(norm: Scalar, max_norm: float) -> Scalar:
     return min(1.0, max_norm / max(norm, sys.float_info.min))
 
 
-def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, *, error_if_nonfinite: bool = False
+) -> Tensor:
     """Scales all gradients down to a global norm of ``max_norm``; returns the norm before.
 
     Like ``torch.nn.utils.clip_grad_norm_``, which refuses sparse gradients; one parameter may stand
     for a list of one. Where some are divided over ranks, all ranks call it, and the norm is that
-    over all of them.
+    over all of them. ``error_if_nonfinite``: whether a norm that is no number, or infinite, is an
+    error; else the gradients become so.
     """
+    if not max_norm >= 0:
+        raise UserError(f"max_norm is {max_norm}, must be 0 or more")
     parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     touched = [(p, sum_rows(p.grad)) for p in parameters if p.grad is not None]
     ranks = ranks_of(parameters)
@@ -101,6 +107,8 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> T
     else:
         squares = [global_norm([gradient]) ** 2 for _, gradient in touched]
         norm = torch.as_tensor(norm_over_ranks(squares, [p for p, _ in touched], ranks))
+    if error_if_nonfinite and not bool(norm.isfinite()):
+        raise UserError(f"the norm of the gradients is {float(norm)}; nothing was clipped")
     factor = torch.as_tensor(clip_factor(norm, max_norm))
     for p, gradient in touched:
         stored_values(gradient).mul_(factor.to(gradient.dtype))

@@ -33,6 +33,7 @@ from blackout.errors import UserError
 from blackout.ops.dispatch import engine_for
 from blackout.ops.engine import Engine, RmsProp, Rounding, Scalar
 from blackout.optim.clip import clip_factor, norm_of_squares, norm_over_ranks
+from blackout.optim.saved import check_moment, check_saved, kind_of, work_type
 from blackout.ranks import division_of
 from blackout.ranks.division import ranks_of
 from blackout.tables import zero_table
@@ -68,6 +69,8 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     last_norm: Scalar
     row_clocks = True
     """Whether a table needs to know when each of its rows was touched last."""
+    moments: tuple[str, ...] = ("moment",)
+    """The tensors of a parameter's state that are shaped like it."""
 
     def __init__(self, params: Iterable[Any], defaults: Group, impl: str) -> None:
         self.impl = impl
@@ -224,6 +227,10 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             state["step"] = torch.zeros((), dtype=torch.int64, device=device)
             state["moment"] = zero_table(shape, work_type(p), p.device)
             self._add_state(p, sparse, state)
+        for name in self.moments:
+            check_moment(type(self).__name__, name, state[name], p)  # native code does not look
+            if state[name].dtype != work_type(p):  # the network was cast between two steps
+                state[name] = state[name].to(work_type(p))
         if sparse and self.row_clocks and "touched" not in state:
             # Where a table was updated densely so far, all its rows are as old as the last step.
             step = state["step"].to(p.device, torch.int32)
@@ -231,20 +238,41 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Like every optimiser's, but each tensor keeps the type it was saved with.
+        """Like every optimiser's, but a state that is not one for these parameters is refused.
 
-        PyTorch would turn the clocks of rows into floats, which cannot count beyond 2**24 steps.
+        And clocks of rows stay whole: as PyTorch's floats they could not count beyond 2**24 steps.
         """
-        super().load_state_dict(state_dict)
+        saved: dict[Tensor, dict[str, Any]] = {}
+
+        def look(_: torch.optim.Optimizer, given: dict[str, Any]) -> None:
+            saved.update(self._checked_states(given))
+
+        hook = self.register_load_state_dict_pre_hook(look)  # after those of others
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            hook.remove()
         for group in self.param_groups:
             self._check_group(group)
-        parameters = [(group, p) for group, p in self._parameters()]
-        for index, saved in state_dict["state"].items():
-            group, p = parameters[index]
-            for name, value in saved.items():
+        for group, p in self._parameters():
+            for name, value in saved.get(p, {}).items():
                 on_host = name in ("step", "damping") and not group["capturable"]
                 device = torch.device("cpu") if on_host else p.device
-                self.state[p][name] = value.to(device, copy=True)
+                self.state[p][name] = value.to(device, kind_of(name, p), copy=True)
+
+    def _checked_states(self, given: dict[str, Any]) -> dict[Tensor, dict[str, Any]]:
+        """The states of the parameters in a saved state, which must fit them."""
+        names = {"step", "damping", *self.moments, *["touched"] * self.row_clocks}
+        numbers = [number for group in given["param_groups"] for number in group["params"]]
+        memories = {"beta", "betas"} & self.defaults.keys()
+        if not all(memories <= group.keys() for group in given["param_groups"]):
+            raise UserError(f"{type(self).__name__}: the state was saved by another optimizer")
+        found = {}
+        for (_, p), number in zip(self._parameters(), numbers, strict=False):
+            if number in given["state"]:
+                found[p] = given["state"][number]
+                check_saved(type(self).__name__, p, found[p], names)
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "impl": self.impl, "last_norm": self.last_norm}
@@ -291,11 +319,6 @@ def steps_of(group: Group, state: dict[str, Any]) -> Scalar:
 def column(row_factors: Tensor, moment: Tensor) -> Tensor:
     """One factor for each row, shaped to multiply rows of ``moment``."""
     return row_factors.to(moment.dtype).view(-1, *[1] * (moment.ndim - 1))
-
-
-def work_type(p: Tensor) -> torch.dtype:
-    """The type of a parameter's moments."""
-    return torch.promote_types(p.dtype, torch.float32)
 
 
 def check_setting(
