@@ -77,14 +77,27 @@ class Lab:
 
     # ------------------------------------------------------------------ texts
 
-    def corpus(self, name: str, text: TextConfig | None = None, lines: int | None = None) -> Corpus:
-        """The corpus of that name, prepared with these settings; ``lines``: its beginning alone."""
+    def corpus(
+        self,
+        name: str,
+        text: TextConfig | None = None,
+        lines: int | None = None,
+        valid_lines: int | None = None,
+    ) -> Corpus:
+        """The corpus of that name, prepared with these settings.
+
+        ``lines``, ``valid_lines``: the beginning alone, of its training and validation text.
+        """
         text = text or TextConfig()
         files = self._quick_files() if self.quick else self._find_files(name)
         kind = "quick" if self.quick else name
         if lines is not None and not self.quick:
             kind = f"{name}-{lines}"
             files["train"] = self.beginning(files["train"], kind, lines)
+        if valid_lines is not None and not self.quick:
+            short = f"{name}-valid-{valid_lines}"
+            files["valid"] = self.beginning(files["valid"], short, valid_lines)
+            kind += f"-{valid_lines}"
         folder = self.out / "data" / f"{kind}-{_short_hash(vars(text))}"
         data = prepare(files["train"], folder, text, valid=files["valid"], test=files["test"])
         return Corpus(kind, files, folder, len(data.vocab), len(data.shard("train").tokens))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from blackout.config import Cell, Config, TextConfig
+from blackout.paper.finding import counted
 from blackout.paper.lab import Corpus, Lab
 from blackout.trials.trials import Outcome, Trial
 
@@ -18,6 +19,8 @@ class Text:
     corpus: str
     config: TextConfig
     lines: int | None = None
+    """Of training text; None: all."""
+    valid_lines: int | None = None
     samples: int = 500
     batch: int = 128
     bptt: int = 20
@@ -25,10 +28,10 @@ class Text:
 
 
 TEXTS = {
-    "rnnlm-small": Text("rnnlm-small", TextConfig(), None, 50, 8, 15, 10),
-    "WikiText-2": Text("wikitext-2", TextConfig(), 20_000, epochs=3),
-    "Wikipedia, a quarter": Text("enwiki", TextConfig(vocab_size=64_000), 230_000),
-    "Wikipedia": Text("enwiki", TextConfig(), None, samples=2000, batch=1024),
+    "rnnlm-small": Text("rnnlm-small", TextConfig(), samples=50, batch=8, bptt=15, epochs=10),
+    "WikiText-2": Text("wikitext-2", TextConfig(), 20_000, 1_000),
+    "Wikipedia, a quarter": Text("enwiki", TextConfig(vocab_size=64_000), 230_000, 1_500),
+    "Wikipedia": Text("enwiki", TextConfig(), None, 1_500, samples=2000, batch=1024),
 }
 
 
@@ -43,6 +46,13 @@ class Case:
     loss: str = "blackout"
     batch: int | None = None
     """None: what suits the text."""
+    epochs: int | None = None
+    """None: what suits the text."""
+
+    @property
+    def passes(self) -> int:
+        """Epochs."""
+        return self.epochs or TEXTS[self.text].epochs
 
     @property
     def words(self) -> int:
@@ -51,7 +61,8 @@ class Case:
         return (self.batch or text.batch) * text.bptt
 
     def __str__(self) -> str:
-        return f"{self.text}, {self.network}, {self.loss}, {self.words:,}"
+        epochs = counted(self.passes, "epoch")
+        return f"{self.text}, {self.network}, {self.loss}, {self.words:,}, {epochs}"
 
     @property
     def network(self) -> str:
@@ -62,7 +73,7 @@ def open_texts(lab: Lab, cases: Iterable[Case]) -> dict[str, Corpus]:
     """The texts of these cases, prepared."""
     names = {case.text for case in cases}
     return {
-        name: lab.corpus(text.corpus, text.config, text.lines)
+        name: lab.corpus(text.corpus, text.config, text.lines, text.valid_lines)
         for name, text in TEXTS.items()
         if name in names
     }
@@ -75,7 +86,6 @@ def trial(
     lr: float = 1.0,
     seed: int = 1,
     schedule: str | None = None,
-    epochs: int | None = None,
 ) -> Trial:
     """The training of a case; one that fails is an outcome like any other."""
     text = TEXTS[case.text]
@@ -88,7 +98,7 @@ def trial(
             "run": {
                 "batch": case.batch or text.batch,
                 "bptt": text.bptt,
-                "epochs": 1 if lab.quick else epochs or text.epochs,
+                "epochs": 1 if lab.quick else case.passes,
                 "precision": "bf16",
                 "seed": seed,
                 # Blocks of 120 words are no work for a GPU.
