@@ -10,6 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Threads that wait sleep: spinning, they would take the core from the thread that they wait for
+# wherever the machine has other work. OpenMP reads this once, when PyTorch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 import torch
 
