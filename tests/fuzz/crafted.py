@@ -27,6 +27,8 @@ def crafted(workshop: Workshop) -> Crafted:
     yield from _configs(_seed(workshop, "config"))
     yield from _weights(_seed(workshop, "weights"))
     yield from _checkpoints(_seed(workshop, "checkpoint"))
+    for target in ("parts", "checkpoint-parts"):
+        yield from _indexes(target, _seed(workshop, target))
     yield from _shards(_seed(workshop, "shard"))
     yield from _metrics(_seed(workshop, "metrics"))
     result = json.loads(_seed(workshop, "result"))
@@ -108,6 +110,41 @@ def _checkpoints(good: bytes) -> Crafted:
     for name in ("position", "config", "texts"):
         for text in (DEEP, "[]", "7", "{}", '{"model": 3}', ""):
             yield "checkpoint", f"{name} {text[:12]}", with_fields(**{name: text})
+
+
+def _indexes(target: str, good: bytes) -> Crafted:
+    size = int.from_bytes(good[:8], "little")
+    header, body = json.loads(good[8 : 8 + size]), good[8 + size :]
+    fields = header["__metadata__"]
+    parts = json.loads(fields["parts"])
+    first, *others = parts["files"]
+
+    def said(**values: Any) -> bytes:
+        told = json.dumps({**parts, **values})
+        return _with_header({**header, "__metadata__": {**fields, "parts": told}}, body)
+
+    for strata in (10**12, 0, -1, 2.0, 1e300, None, "2"):
+        yield target, f"{strata!r} strata", said(strata=strata)
+    for held in (0, [[0]], ["0"], [True], [0, 0], [10**9], {}, None):
+        yield (
+            target,
+            f"a part with strata {held!r}",
+            said(files=[{**first, "strata": held}, *others]),
+        )
+    for name in (
+        5,
+        None,
+        [],
+        "",
+        "/etc/passwd",
+        "../part-of-x.safetensors",
+        "part-of-\0.safetensors",
+    ):
+        yield target, f"a part called {name!r}", said(files=[{**first, "name": name}, *others])
+    for tables in (3, [], {}, {"embedding.weight": 1}, {"x": ["F32", 2**40, 4]}):
+        yield target, f"tables {tables!r}", said(tables=tables)
+    yield target, "no files", said(files=[])
+    yield target, "files a number", said(files=3)
 
 
 def _shards(good: bytes) -> Crafted:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tests.fuzz.asking import PATHS
 from tests.fuzz.workshop import (
     Workshop,
     sealed_json,
@@ -28,19 +29,12 @@ from blackout.config import Config
 from blackout.errors import UserError
 from blackout.models.convert import convert_rnnlm
 from blackout.ngram import NGram
+from blackout.ngram import train as estimate
 from blackout.output.word_files import read_classes, read_tree
 from blackout.rescore.formats import read_nbest
 from blackout.run_folder import RunFolder
 from blackout.score.dumps import read_dump
 from blackout.score.perplexity import evaluate
-from blackout.serve.questions import (
-    GenerateQuestion,
-    NearQuestion,
-    NextQuestion,
-    RescoreQuestion,
-    ScoreQuestion,
-    parse,
-)
 from blackout.text.prepared import open_prepared
 from blackout.text.shards import Shard
 from blackout.text.vocab import Vocab
@@ -125,11 +119,33 @@ def index_of_parts(workshop: Workshop, data: bytes) -> None:
     _scored(workshop.divided_with(index=sealed_tensors(data)), workshop)
 
 
-@target("checkpoint", lambda w: [w.checkpoint()], "position config F32 data_offsets")
-def checkpoint(workshop: Workshop, data: bytes) -> None:
-    folder = workshop.run_with(sealed_tensors(data))
+@target("part", lambda w: [w.part().read_bytes()], "embedding.weight@0 output.table.weight@1 F32")
+def part(workshop: Workshop, data: bytes) -> None:
+    _scored(workshop.divided_with(part=sealed_tensors(data)), workshop)
+
+
+def _resumed(folder: Path, workshop: Workshop) -> None:
     result = train(workshop.config, workshop.data, folder, resume=True)
     assert result.valid_perplexity > 0
+
+
+@target(
+    "checkpoint-parts",
+    lambda w: [w.divided_checkpoint().read_bytes()],
+    "strata files tables name sha256 part-of- position",
+)
+def index_of_a_checkpoints_parts(workshop: Workshop, data: bytes) -> None:
+    _resumed(workshop.run_in_parts(index=sealed_tensors(data)), workshop)
+
+
+@target("checkpoint-part", lambda w: [w.checkpoint_part().read_bytes()], "model. optim. F32 I32")
+def checkpoint_part(workshop: Workshop, data: bytes) -> None:
+    _resumed(workshop.run_in_parts(part=sealed_tensors(data)), workshop)
+
+
+@target("checkpoint", lambda w: [w.checkpoint()], "position config F32 data_offsets")
+def checkpoint(workshop: Workshop, data: bytes) -> None:
+    _resumed(workshop.run_with(sealed_tensors(data)), workshop)
 
 
 # ---------------------------------------------------------------------- text
@@ -146,6 +162,14 @@ def shard(workshop: Workshop, data: bytes) -> None:
 @functools.cache
 def _model(run: Path):  # type: ignore[no-untyped-def]
     return blackout.load(run)
+
+
+@target("ngram-words", lambda w: [(w.folder / "data" / "vocab.txt").read_bytes()], "<unk> </s>")
+def words_of_an_ngram(workshop: Workshop, data: bytes) -> None:
+    path, out = workshop.place("words"), workshop.place("model.arpa")
+    path.write_bytes(data)
+    estimate(workshop.folder / "train", out, order=2, vocab=path, threads=1, memory=4096)
+    assert len(NGram.load(out)) >= 3
 
 
 @target("prepared", lambda w: [(w.folder / "data" / "vocab.txt").read_bytes()])
@@ -286,20 +310,29 @@ def _one_a_line(workshop: Workshop, about: Callable[[int], str]) -> bytes:
     return "".join(f"{word}\t{about(i)}\n" for i, word in enumerate(words)).encode()
 
 
+_QUESTIONS = (
+    b'{"text": "the cat\\nsat", "top": 3}',
+    b'{"text": "the", "prefix": "c", "model": "net+ngram", "weight": 0.25}',
+    b'{"prompt": "the", "words": 3, "seed": 1, "temperature": 0.5, "top_k": 2}',
+    b'{"utterances": [{"utt": "a", "hyps": [{"text": "the cat", "am": -3, "lm": -2}]}]}',
+    b'{"word": "cat", "top": 3, "model": "net"}',
+)
+
+
 @target(
     "question",
-    lambda w: [b'{"text": "the cat", "top": 3}', b'{"prompt": "the", "words": 3, "seed": 1}'],
-    "model text top temperature null 1e999 prompt lists",
+    lambda w: [bytes([i]) + question for i, question in enumerate(_QUESTIONS)],
+    "model text top temperature null 1e999 prompt words utterances utt hyps am lm weights ngram",
 )
 def question(workshop: Workshop, data: bytes) -> None:
-    refusals = []
-    for kind in (ScoreQuestion, NextQuestion, GenerateQuestion, RescoreQuestion, NearQuestion):
-        try:
-            parse(kind, data)
-        except UserError as error:
-            refusals.append(error)
-    if len(refusals) == 5:
-        raise refusals[0]
+    """The first byte says which path the others are sent to."""
+    path = PATHS[data[0] % len(PATHS)] if data else PATHS[0]
+    status, answer = workshop.asking.ask(path, data[1:])
+    assert status in (200, 400, 404, 413), (status, answer)
+    if status != 200:
+        raise UserError(answer[0]["error"])
+    assert answer
+    assert not (isinstance(answer[-1], dict) and "error" in answer[-1]), answer
 
 
 # ---------------------------------------------------------------------- settings and records

@@ -16,7 +16,9 @@ FILES = sorted(path for path in HOSTILE.glob("*/*") if path.is_file())
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory):
-    return Workshop(tmp_path_factory.mktemp("workshop"))
+    made = Workshop(tmp_path_factory.mktemp("workshop"))
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -11,18 +11,20 @@ import json
 import os
 import shutil
 import struct
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
+from tests.fuzz.asking import Asking
 
 from blackout import _native
 from blackout.config import Config
 from blackout.files.parts import save_index, save_part
 from blackout.files.rows import Rows
 from blackout.files.tensors import read_metadata
-from blackout.models import load
 from blackout.ngram import NGram
 from blackout.ngram import train as estimate
 from blackout.run_folder import RunFolder
@@ -86,30 +88,27 @@ class Workshop:
         old.write_bytes(checkpoint)
         return folder
 
+    @cached_property
+    def asking(self) -> Asking:
+        """The server's application over the models."""
+        return Asking(self.run, self.arpa)
+
+    def close(self) -> None:
+        """Ends what was begun here."""
+        if "asking" in vars(self):
+            self.asking.close()
+
+    # ------------------------------------------------------------------ files in parts
+
     def divided_model(self) -> Path:
-        """The model as two ranks would have saved it, made once."""
+        """The model's folder as two ranks would have saved it, made once."""
         folder = self.folder / "divided"
         if not folder.exists():
             folder.mkdir()
             run = RunFolder(self.run)
             for path in (run.config, run.vocab):
                 os.link(path, folder / path.name)
-            model = load(self.run)
-            state = model.state_dict()
-            strata, names = 2, ("embedding.weight", "output.table.weight")
-            whole = {name: state[name] for name in names}
-            shared = {name: value for name, value in state.items() if name not in whole}
-            index, parts = folder / run.weights.name, []
-            for rank in range(strata):
-                rows = {
-                    n: Rows(len(t), strata, torch.arange(rank, len(t), strata))
-                    for n, t in whole.items()
-                }
-                own = {name: tensor[rank::strata] for name, tensor in whole.items()}
-                parts.append(save_part(index, rank + 1, strata, "0123", own, rows))
-            metadata = read_metadata(run.weights)
-            fields = {key: metadata[key] for key in ("vocab_hash", "config_hash")}
-            save_index(index, shared, fields, parts, own, rows)
+            _divide(run.weights, folder / run.weights.name)
         return folder
 
     def divided_with(self, index: bytes | None = None, part: bytes | None = None) -> Path:
@@ -118,13 +117,34 @@ class Workshop:
         folder.mkdir()
         for path in self.divided_model().iterdir():
             os.link(path, folder / path.name)
-        for new, name in (
-            (index, "model.safetensors"),
-            (part, "part-of-model-1-of-2-0123.safetensors"),
-        ):
-            if new is not None:
-                (folder / name).unlink()
-                (folder / name).write_bytes(new)
+        _put_in(folder / "model.safetensors", index, part)
+        return folder
+
+    def part(self) -> Path:
+        """The first part of the divided model."""
+        return _first_part(self.divided_model())
+
+    def divided_checkpoint(self) -> Path:
+        """The checkpoint as two ranks would have saved it, in a folder of its own; made once."""
+        folder = self.folder / "divided-checkpoint"
+        (whole,) = (self.run / "checkpoints").glob("step-*")
+        if not folder.exists():
+            folder.mkdir()
+            _divide(whole, folder / whole.name)
+        return folder / whole.name
+
+    def checkpoint_part(self) -> Path:
+        """The first part of the divided checkpoint."""
+        return _first_part(self.divided_checkpoint().parent)
+
+    def run_in_parts(self, index: bytes | None = None, part: bytes | None = None) -> Path:
+        """The run's folder, its checkpoint in parts, of which one file is other bytes."""
+        folder = self.place("resumed")
+        shutil.copytree(self.run, folder, ignore=shutil.ignore_patterns("step-*"))
+        checkpoint = self.divided_checkpoint()
+        for path in checkpoint.parent.iterdir():
+            os.link(path, folder / "checkpoints" / path.name)
+        _put_in(folder / "checkpoints" / checkpoint.name, index, part)
         return folder
 
     def checkpoint(self) -> bytes:
@@ -132,7 +152,55 @@ class Workshop:
         return path.read_bytes()
 
 
+def _divide(whole: Path, index: Path) -> None:
+    """A tensor file as two ranks would have written it; what has a row for each word is divided."""
+    strata = 2
+    with safe_open(whole, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    words = max(len(t) for name, t in tensors.items() if name.endswith("embedding.weight"))
+    divided = {n: t for n, t in tensors.items() if t.ndim and len(t) == words and "bias" not in n}
+    parts = []
+    for rank in range(strata):
+        every = torch.arange(rank, words, strata)
+        rows = dict.fromkeys(divided, Rows(words, strata, every))
+        own = {name: tensor[rank::strata] for name, tensor in divided.items()}
+        parts.append(save_part(index, rank + 1, strata, "0123", own, rows))
+    fields = {key: text for key, text in read_metadata(whole).items() if key != "sha256"}
+    shared = {name: tensor for name, tensor in tensors.items() if name not in divided}
+    save_index(index, shared, fields, parts, own, rows)
+
+
+def _first_part(folder: Path) -> Path:
+    return min(folder.glob("part-of-*"))
+
+
+def _put_in(index: Path, new_index: bytes | None, new_part: bytes | None) -> None:
+    """Puts other bytes in place of the file that names the parts, or of the first part.
+
+    The checksum of a part, by which the index names it, is made right there too.
+    """
+    if new_index is not None:
+        index.unlink()
+        index.write_bytes(new_index)
+    if new_part is not None:
+        path = _first_part(index.parent)
+        told = _stated(path.read_bytes()), _stated(new_part)
+        path.unlink()
+        path.write_bytes(new_part)
+        names_it = index.read_bytes()
+        if told[0] and told[1]:
+            index.unlink()
+            index.write_bytes(sealed_tensors(names_it.replace(told[0], told[1])))
+
+
 # ---------------------------------------------------------------------- checksums made right
+
+
+def _stated(data: bytes) -> bytes | None:
+    """The checksum that a tensor file states."""
+    place = data.find(_HASH_FIELD)
+    stated = data[place + len(_HASH_FIELD) : place + len(_HASH_FIELD) + 64]
+    return stated if place >= 0 and len(stated) == 64 else None
 
 
 def sealed_tensors(data: bytes) -> bytes:

@@ -49,13 +49,25 @@ class PartIndex:
         try:
             found = from_json(field)
             files = [(part["name"], part["sha256"], part["strata"]) for part in found["files"]]
-            index = cls(path, int(found["strata"]), dict(found["tables"]), files)
+            strata, tables = found["strata"], dict(found["tables"])
         except (ValueError, TypeError, KeyError):
             raise UserError(f"{path}: damaged: its list of parts cannot be read") from None
-        held = [stratum for _, _, strata in files for stratum in strata]
-        if sorted(held) != list(range(index.strata)):
-            raise UserError(f"{path}: damaged: its parts do not make up the whole")
+        index = cls(path, strata, tables, files)
+        index.check_strata()
         return index
+
+    def check_strata(self) -> None:
+        """Refuses parts that do not make up the whole; a stranger may have written anything."""
+        lists = [strata for _, _, strata in self.files if isinstance(strata, list)]
+        held = [stratum for strata in lists for stratum in strata]
+        numbers = all(type(number) is int for number in (self.strata, *held))
+        if (
+            len(lists) != len(self.files)
+            or not numbers
+            or len(held) != self.strata
+            or sorted(held) != list(range(self.strata))
+        ):
+            raise UserError(f"{self.path}: damaged: its parts do not make up the whole")
 
     def checked_parts(self, strata: list[int]) -> dict[int, Path]:
         """Which part has each of these strata, once all of them are known to be unharmed."""
@@ -64,9 +76,9 @@ class PartIndex:
             wanted = set(held) & set(strata)
             if not wanted:
                 continue
-            path = self.path.with_name(name)
-            if not is_part_name(name):
+            if not isinstance(name, str) or not is_part_name(name):
                 raise UserError(f"{self.path}: damaged: {name!r} is no name of a part")
+            path = self.path.with_name(name)
             if not path.is_file():
                 raise UserError(f"{path}: is missing; {self.path.name} is whole only with it")
             if verify(path) != checksum:

@@ -156,11 +156,11 @@ def _native_errors(paths: Sequence[Path]) -> Iterator[None]:
 def _replacing_model(out: Path, folder: Path) -> Iterator[Callable[[bytes], object]]:
     """Takes ARPA text and leaves, if all goes well, a model of the right kind at ``out``."""
     if out.suffix == ".bin":
-        with tempfile.TemporaryDirectory(dir=folder) as aside:
-            arpa = Path(aside) / "model.arpa"
-            with arpa.open("wb") as text:
-                yield text.write
-            NGram.load(arpa).save(out)
+        # without a name, so that nothing of it is left whatever ends this process
+        with tempfile.TemporaryFile(dir=folder) as text:
+            yield text.write
+            text.seek(0)
+            NGram.load(f"/dev/fd/{text.fileno()}").save(out)
     elif out.suffix == ".gz":
         with replacing(out) as file, GzipWriter(file) as packed:
             yield packed.write
