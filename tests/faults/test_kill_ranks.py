@@ -5,7 +5,6 @@ import signal
 import socket
 
 import pytest
-import torch._dynamo  # noqa: F401  optimisers import it: the forked ranks need not, each for itself
 from tests.faults.test_kill import DiesAt
 from tests.train.over_ranks import last, run
 

@@ -59,6 +59,13 @@ class Touched(NamedTuple):
         return None if isinstance(self.gradient, Tensor) else self.gradient.rows
 
 
+def _plain(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of PyTorch's optimisers without what hides it from torch.compile: that imports the
+    compiler when first called, which takes as long as the import of all the rest of PyTorch."""
+    found: Callable[..., Any] = getattr(method, "__wrapped__", method)
+    return found
+
+
 class RowSparseOptimizer(torch.optim.Optimizer):
     """An optimiser whose cost follows the rows touched, not the size of the table.
 
@@ -207,11 +214,15 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: Group) -> None:
         """Adds a group, with the settings it has and the defaults for others, all checked."""
         self._check_group({**self.defaults, **param_group})
-        super().add_param_group(param_group)
+        _plain(torch.optim.Optimizer.add_param_group)(self, param_group)
         for p in self.param_groups[-1]["params"]:
             if not p.is_floating_point():
                 self.param_groups.pop()
                 raise UserError(f"{type(self).__name__}: a parameter is {p.dtype}, must be real")
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets the gradients."""
+        _plain(torch.optim.Optimizer.zero_grad)(self, set_to_none)
 
     def init_state(self, p: nn.Parameter, sparse: bool) -> dict[str, Any]:
         """The state of a parameter, made on first sight, before its first step if you like.
@@ -267,7 +278,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         memories = {"beta", "betas"} & self.defaults.keys()
         if not all(memories <= group.keys() for group in given["param_groups"]):
             raise UserError(f"{type(self).__name__}: the state was saved by another optimizer")
-        found = {}
+        found: dict[Tensor, dict[str, Any]] = {}
         for (_, p), number in zip(self._parameters(), numbers, strict=False):
             if number in given["state"]:
                 found[p] = given["state"][number]
