@@ -1,26 +1,39 @@
 """Layers and programs of others at equal training time."""
 
+import itertools
 import json
 import stat
+from dataclasses import replace
 
 import pytest
 
 from blackout.cli.main import main
 from blackout.config import Config, TextConfig
-from blackout.paper.peers import PEERS, Texts, paths_of_peers, run_peer, write_known_words
-from blackout.paper.timed import train_for
+from blackout.paper.peers import (
+    PEERS,
+    Run,
+    Texts,
+    TooEarly,
+    at_time,
+    paths_of_peers,
+    run_peer,
+    write_known_words,
+)
+from blackout.paper.timed import _Run, train_for
 from blackout.text.prepared import prepare
 
 FASTER = """#!/bin/sh
+echo "$@" > called
 echo "Read the vocabulary: 10 words"
 echo "Epoch 1 lr: 1.00e-01 entropy (bits) valid:  8.00000  elapsed: 6.0s+2.0s" >&2
 echo "Epoch 2 lr: 1.00e-01 entropy (bits) valid:  7.00000  elapsed: 0.1m+2.0s" >&2
-echo "$@" > called
 sleep 60
 """
 AUTHORS = """#!/bin/sh
-printf "\\riter: 0 lr: 0.01 train loss: 5.1 words/sec: 500.0 validate ppl: 300.5\\n"
-printf "\\riter: 1 lr: 0.01 train loss: 5.0 words/sec: 250.0 validate ppl: 250.25\\n"
+wc -l < "$2" >> called
+printf "\\riter: 0 lr: 0.01 train loss: 5.1 progress: 30.0%% words/sec: 500.0 "
+printf "\\riter: 0 lr: 0.01 train loss: 5.1 progress: 60.0%% words/sec: 250.0 "
+printf "\\riter: 0 lr: 0.01 train loss: 5.0 words/sec: 250.0 validate ppl: 250.25\\n"
 """
 
 
@@ -35,33 +48,54 @@ def program(tmp_path):
     return make
 
 
-def test_a_run_for_some_time(lab):
+def test_a_run_is_seen_at_its_marks(lab):
+    """What a shorter run comes to, a longer one has come to at that mark: falls leave no trace."""
     config = Config.from_dict({"model": {"hidden": 8}, "run": {"batch": 4, "threads": 1}})
     epoch = len(lab.data.shard("train").tokens)  # prepared when first asked for
-    found = train_for(config, lab.folder / "data", 0.3, apart=False)
-    assert 0.3 <= found.seconds < 1
-    assert found.words > 2 * epoch  # as many passes as there is time for
-    assert 1 < found.valid_perplexity < 100
-    assert found.scored_per_second > 0
+    first, second = train_for(config, lab.folder / "data", [0.2, 0.1], apart=False)
+    assert 0.1 <= first.seconds < second.seconds
+    assert second.words > first.words > epoch  # as many passes as there is time for
+    assert 1 < second.perplexity < 1000
+    assert first.scored_per_second > 0
+    run = _Run(config, lab.data, lambda: 0.0)
+    for block in itertools.islice(run.blocks, 3):
+        run.step.train(block)
+    kept = run.keep()
+    before = [tensor.clone() for tensor in run._tensors()]
+    run.step.train(next(run.blocks))
+    assert any(not old.equal(new) for old, new in zip(before, run._tensors(), strict=True))
+    run.go_back(*kept)
+    assert all(old.equal(new) for old, new in zip(before, run._tensors(), strict=True))
 
 
 def test_faster_rnnlm_is_read_and_stopped(program, tmp_path):
     """Two threads: the time that it says itself; 0.1 m are 6 s, half of the words each."""
-    texts = Texts(tmp_path / "train", tmp_path / "valid", 1200)
-    path = program(FASTER)
-    found = run_peer(PEERS[1], path, texts, tmp_path, 2, "0.05", 11.0)
-    assert [(p.seconds, p.perplexity) for p in found] == [(6.0, 256.0)]
-    assert found[0].words_per_second == pytest.approx(100 / 6)
-    ends = program(FASTER.replace("sleep 60", ""))
-    both = run_peer(PEERS[1], ends, texts, tmp_path, 2, "1", 12.0)
-    assert [point.perplexity for point in both] == [256, 128]
-    assert "-direct 200 -direct-order 4" in (tmp_path / "called").read_text()
+    texts = Texts(tmp_path / "train", tmp_path / "valid", 4_000_000, 100)
+    run = Run(program(FASTER), texts, tmp_path, 2, "0.05", [5.0, 11.0])
+    found = run_peer(PEERS[1], run)
+    assert [(p.seconds, p.perplexity) for p in found] == [(6.0, 256.0), (12.0, 128.0)]
+    assert found[0].words_per_second == pytest.approx(2_000_000 / 6)
+    assert found[0].scored_per_second == 50
+    called = (tmp_path / "called").read_text()
+    assert "-direct 200 -direct-order 4" in called
+    assert "-stop 1.001499" in called  # of each of two parts what 1.003 is of a pass
+    assert at_time(found, 72**0.5).perplexity == pytest.approx(256 / 2**0.5)
+    assert at_time(found, 60.0) == found[-1]
+    with pytest.raises(TooEarly):
+        at_time(found, 5.0)
+    ends = replace(run, path=program(FASTER.replace("sleep 60", "")), marks=[60.0])
+    assert [point.perplexity for point in run_peer(PEERS[1], ends)] == [256, 128]
 
 
 def test_the_authors_program_is_read(program, tmp_path):
-    texts = Texts(tmp_path / "train", tmp_path / "valid", 1000)
-    found = run_peer(PEERS[-1], program(AUTHORS), texts, tmp_path, 1, "0.01", 60.0)
-    assert found == [(2.0, 300.5, 500.0), (6.0, 250.25, 250.0)]
+    """It is given as many lines as it gets through in the time."""
+    for part in ("train", "valid"):
+        (tmp_path / part).write_text("four words and more\n" * 100)
+    texts = Texts(tmp_path / "train", tmp_path / "valid", 500, 500)
+    run = Run(program(AUTHORS), texts, tmp_path, 2, "0.01/1e-4", [0.2, 1.2])
+    found = run_peer(PEERS[-1], run)
+    assert [(p.seconds, p.perplexity) for p in found] == [(0.2, 250.25), (1.2, 250.25)]
+    assert (tmp_path / "called").read_text().split() == ["100", "10", "60"]
 
 
 def test_words_outside_the_vocabulary_are_written_as_unknown(tmp_path):
@@ -83,10 +117,11 @@ def test_one_row_after_another(program, tmp_path, capsys):
         return json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
 
     (first,) = rows("--only", "hierarchical softmax")
-    assert 1 < first["test"] < 2000
-    peer = ["--peer", f"faster-rnnlm={path}", "--minutes", "10"]
-    (row,) = rows(*peer, "--only", "faster-rnnlm, NCE,")
-    assert (row["layer"], row["valid"], row["test"]) == ("faster-rnnlm, NCE, direct", 128, None)
+    assert 1 < first["perplexity"] < 2000
+    peer = ["--peer", f"faster-rnnlm={path}", "--only", "faster-rnnlm, NCE"]
+    both = rows(*peer, "--minutes", "0.002", "0.15")
+    assert [row["layer"] for row in both] == ["hierarchical softmax", *["faster-rnnlm, NCE"] * 1]
+    assert both[0] == first  # a row that was run for less is shown so far
     both = rows("--only", "adaptive")
     assert both[0] == first
     assert [row["layer"] for row in both] == ["hierarchical softmax", "adaptive softmax"]
@@ -104,12 +139,14 @@ def test_wrong_use_is_one_clear_line(program, tmp_path, capsys):
         "--peer", "other=x"
     )
     assert "there is no such file" in line("--peer", f"authors={tmp_path}/none")
-    assert "--only nothing: no such row; there are BlackOut; noise" in line("--only", "nothing")
+    assert "--only nothing: no such row; there are BlackOut; BlackOut, n" in line(
+        "--only", "nothing"
+    )
     (tmp_path / "dull").write_text("no program")
     dull = f"authors={tmp_path / 'dull'}"
     assert "dull: cannot be run: " in line("--peer", dull, "--only", "authors")
     silent = program("#!/bin/sh\necho nothing\n")
-    assert "printed no perplexity within" in line(
+    assert "printed no speed of training" in line(
         "--peer", f"authors={silent}", "--only", "authors"
     )
     for name, value in (("minutes", "0"), ("tries", "-1"), ("vocab-size", "-3")):

@@ -20,7 +20,8 @@ def out(tmp_path_factory):
 
 def reproduce(name, out, capsys):
     capsys.readouterr()
-    assert main(["reproduce", name, "--quick", "--json", "--out", str(out)]) == 0
+    quick = ["--quick", "--json", "--out", str(out), "--workers", "1"]  # each imports PyTorch
+    assert main(["reproduce", name, *quick]) == 0
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
@@ -55,8 +56,8 @@ def test_what_is_done_is_not_done_again(out, capsys):
 
 def test_a_table_is_put_together_from_several_commands(tmp_path, capsys):
     def units(*only):
-        arguments = ["reproduce", "widths", "--quick", "--json", "--out", str(tmp_path), *only]
-        assert main(arguments) == 0
+        arguments = ["--quick", "--json", "--out", str(tmp_path), "--workers", "1", *only]
+        assert main(["reproduce", "widths", *arguments]) == 0
         return [row["units"] for row in json.loads(capsys.readouterr().out)["rows"]]
 
     assert units("--only", "× 16,") == [16]

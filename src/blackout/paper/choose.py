@@ -1,8 +1,8 @@
 """Which output layer to take: all of them, and programs of others, at equal training time.
 
-A row is a layer, or a program of others, trained for some minutes; each is a file of its own, so a
-study that was stopped goes on where it was. The settings are tried alike, by shorter runs on the
-validation text; what the table shows is of the same text, and our test perplexity beside it.
+A run is a layer, or a program of others, looked at after some minutes, a row each. It is a file of
+its own, so a study that was stopped goes on where it was. The settings are tried alike, by shorter
+runs, on the validation text, of which the table shows the perplexity.
 """
 
 from __future__ import annotations
@@ -22,30 +22,53 @@ from blackout.files.atomic import make_folder
 from blackout.pages.picture import Curve, Panel
 from blackout.paper.finding import Finding
 from blackout.paper.lab import Lab
-from blackout.paper.peers import PEERS, Peer, Texts, paths_of_peers, run_peer, write_known_words
-from blackout.paper.timed import train_for
+from blackout.paper.peers import (
+    PEERS,
+    Peer,
+    Point,
+    Run,
+    Texts,
+    TooEarly,
+    at_time,
+    paths_of_peers,
+    run_peer,
+    write_known_words,
+)
+from blackout.paper.timed import Mark, train_for
 from blackout.text.prepared import Prepared, prepare
 
-CORPUS, LINES, SCORED_LINES = "enwiki", 230_000, 2_000
+CORPUS, SCORED_LINES, FEWER_LINES = "enwiki", 2_000, 500
 VOCAB_SIZE, MINUTES, RATES = 64_000, (1.0, 3.0, 9.0), (1.0, 0.7, 1.4)
 """The first rate is the rule's own (:mod:`blackout.train.rates`)."""
-Rate = TypeVar("Rate", float, str)
-_OURS: Mapping[str, dict[str, Any]] = {
-    "BlackOut": {"loss": "blackout"},
-    "noise-contrastive estimation": {"loss": "nce"},
-    "sampled softmax": {"loss": "sampled"},
-    "hierarchical softmax": {"loss": "hierarchical"},
-    "class-based softmax": {"loss": "classes"},
-    "adaptive softmax": {"loss": "adaptive"},
-    "exact softmax": {"loss": "full"},
+Settings = dict[str, dict[str, Any]]
+"""Of a row: tables of a config."""
+_FEATURES = {"maxent": 3, "maxent_bits": 26}
+_OURS: Mapping[str, Settings] = {
+    "BlackOut": {"loss": {"loss": "blackout"}},
+    "BlackOut, n-gram features": {
+        "loss": {"loss": "blackout", **_FEATURES},
+        "optim": {"maxent_lr": 4.0},
+    },
+    "BlackOut, samples by LSH": {"loss": {"loss": "blackout", "proposal": "lsh"}},
+    "noise-contrastive estimation": {"loss": {"loss": "nce"}},
+    "sampled softmax": {"loss": {"loss": "sampled"}},
+    "hierarchical softmax": {"loss": {"loss": "hierarchical"}},
+    "hierarchical softmax, n-gram features": {
+        "loss": {"loss": "hierarchical", **_FEATURES},
+        "optim": {"maxent_lr": 4.0},
+    },
+    "class-based softmax": {"loss": {"loss": "classes"}},
+    "adaptive softmax": {"loss": {"loss": "adaptive"}},
+    "exact softmax": {"loss": {"loss": "full"}},
 }
+Rate = TypeVar("Rate", float, str)
 
 
-def layers() -> dict[str, dict[str, Any]]:
+def layers() -> dict[str, Settings]:
     """The rows of ours: those above, and whatever loss is registered besides."""
-    named = {settings["loss"] for settings in _OURS.values()}
-    rest = {losses.find(name).title: {"loss": name} for name in losses.names() if name not in named}
-    return {**_OURS, **rest}
+    named = {settings["loss"]["loss"] for settings in _OURS.values()}
+    rest = [name for name in losses.names() if name not in named]
+    return {**_OURS, **{losses.find(name).title: {"loss": {"loss": name}} for name in rest}}
 
 
 @dataclass(frozen=True)
@@ -72,12 +95,27 @@ class Bench:
         """A name of the text that another text does not have."""
         return f"{self.data.vocab.hash[:12]}-{self.data.shard('train').checksum}"
 
-    def best(self, rates: Sequence[Rate], valid: Callable[[Rate, float], float]) -> Rate:
-        """The rate that validation text prefers after the shortest time; the first untried."""
+    def is_wanted(self, title: str) -> bool:
+        """Whether a row is to be run; one that is named whole means itself alone."""
+        if titles := set(self.lab.only) & {*layers(), *(peer.title for peer in PEERS)}:
+            return title in titles
+        return self.lab.is_wanted(title)
+
+    def best(self, rates: Sequence[Rate], valid: Callable[[Rate], float]) -> Rate:
+        """The rate that validation text prefers; the first where there are no tries."""
         some = rates[: self.tries]
-        if len(some) == 1:
-            return some[0]
-        return min(some, key=lambda rate: valid(rate, self.minutes[0]))
+        return some[0] if len(some) == 1 else min(some, key=valid)
+
+    def longest_known(self, about: Callable[[Sequence[float]], dict[str, Any]]) -> Sequence[float]:
+        """The minutes of a row that is there, were it shorter; the next shorter ones first."""
+        for some in range(len(self.minutes), 0, -1):
+            if self.lab.remembers(self.named(about(self.minutes[:some]))):
+                return self.minutes[:some]
+        raise NotRun
+
+    def named(self, about: dict[str, Any]) -> dict[str, Any]:
+        """What a run is remembered by."""
+        return {"choose": 2, "text": self.text, "threads": self.threads, **about}
 
 
 class NotRun(Exception):
@@ -88,18 +126,19 @@ def study(lab: Lab) -> Finding:
     minutes = tuple(sorted(lab.minutes or ((0.004,) if lab.quick else MINUTES)))
     bench = Bench(lab, *_texts(lab), minutes)
     programs = paths_of_peers(lab.peers)
-    asked: dict[str, dict[str, Any] | Peer] = dict(layers())
-    asked |= {peer.title: peer for peer in PEERS if peer.program in programs}
-    if not any(lab.is_wanted(title) for title in asked):
+    asked: dict[str, Settings | Peer] = dict(layers())
+    asked |= {peer.title: peer for peer in PEERS}
+    if not any(bench.is_wanted(title) for title in asked):
         raise UserError(f"--only {' '.join(lab.only)}: no such row; there are {'; '.join(asked)}")
     rows: list[dict[str, Any]] = []
     for title, what in asked.items():
-        for each in minutes:
-            with contextlib.suppress(NotRun):
-                if isinstance(what, Peer):
-                    rows.append(_peer_row(bench, what, programs[what.program], each))
-                else:
-                    rows.append(_our_row(bench, title, what, each))
+        with contextlib.suppress(NotRun):
+            if isinstance(what, Peer):
+                rows += _peer_rows(bench, what, programs.get(what.program))
+            else:
+                rows += _our_rows(bench, title, what)
+    if not rows:
+        raise UserError(f"--only {' '.join(lab.only)}: a program of others, which needs --peer")
     return Finding(
         title="Which layer at equal training time",
         claim="nothing: it compares at equal epochs.",
@@ -111,114 +150,146 @@ def study(lab: Lab) -> Finding:
 
 def _setting(bench: Bench) -> str:
     lab, tries, units = bench.lab, bench.tries, _config(bench, {}, 1.0).model.hidden
-    lines = _lines(lab)
-    text = CORPUS if lines is None else f"the first {lines:,} lines of {CORPUS}"
-    text = "text that ships with Python" if lab.quick else text
+    text = "text that ships with Python" if lab.quick else CORPUS
     clock = "processor time of one thread" if bench.threads == 1 else f"{bench.threads} threads"
     tuned = "the default learning rates"
     if tries > 1:
         tuned = f"the learning rate the best of {tries} tries of {bench.minutes[0]:g} min"
     return (
-        f"{len(bench.data.vocab):,} words of {text}, {units} sigmoid units, each row trained for "
+        f"{len(bench.data.vocab):,} words of {text}, {units} sigmoid units, each row one run after "
         f"the minutes it names ({clock}, evaluation not counted), {tuned}; perplexity of the first "
-        f"{SCORED_LINES:,} lines of validation text, which also chose the rate, and of test text."
+        f"{_scored_lines(lab):,} lines of validation text, which also chose the rate."
     )
 
 
-def _config(bench: Bench, loss: dict[str, Any], rate: float) -> Config:
+def _config(bench: Bench, settings: Settings, rate: float) -> Config:
     small = bench.lab.quick
+    loss = {"samples": 20 if small else 500, **settings.get("loss", {})}
+    if small and "maxent_bits" in loss:
+        loss["maxent_bits"] = 12
     return Config.from_dict(
         {
-            "model": {"hidden": 16 if small else 256},
-            "loss": {"samples": 20 if small else 500, **loss},
-            "optim": {"lr": rate},
+            "model": {"cell": "sigmoid", "hidden": 16 if small else 256},
+            "loss": loss,
+            "optim": {"lr": rate, **settings.get("optim", {})},
             "run": {"batch": 8 if small else 128, "threads": bench.threads, "device": "cpu"},
         }
     )
 
 
-def _lines(lab: Lab) -> int | None:
-    """A part of the text; all of it where more words are wanted."""
-    return LINES if lab.vocab_size <= VOCAB_SIZE else None
+def _scored_lines(lab: Lab) -> int:
+    """Of validation text: exact scoring goes through all words of the vocabulary."""
+    return SCORED_LINES if lab.vocab_size <= VOCAB_SIZE else FEWER_LINES
 
 
 def _texts(lab: Lab) -> tuple[Prepared, Path, dict[str, Path]]:
-    """The text, its validation and test parts cut short, and where it is prepared."""
+    """The text, its validation part cut short, and where it is prepared."""
     text = TextConfig(vocab_size=2_000 if lab.quick else lab.vocab_size or VOCAB_SIZE)
-    corpus = lab.corpus(CORPUS, text, _lines(lab))
+    corpus = lab.corpus(CORPUS, text)
     files, folder = dict(corpus.files), corpus.prepared
     if not lab.quick:
-        for part in ("valid", "test"):
-            kind = f"{CORPUS}-{part}-{SCORED_LINES}"
-            files[part] = lab.beginning(files[part], kind, SCORED_LINES)
-        folder = folder.with_name(f"{folder.name}-short")
-    data = prepare(files["train"], folder, text, valid=files["valid"], test=files["test"])
+        lines = _scored_lines(lab)
+        files["valid"] = lab.beginning(files["valid"], f"{CORPUS}-valid-{lines}", lines)
+        folder = folder.with_name(f"{folder.name}-{lines}")
+    data = prepare(files["train"], folder, text, valid=files["valid"])
     return data, folder, files
 
 
-def _remembered(
-    bench: Bench, title: str, about: dict[str, Any], compute: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
-    """What a run came to; it is done where its row was asked for."""
-    about = {"choose": title, "text": bench.text, "threads": bench.threads, **about}
-    if not bench.lab.is_wanted(title) and not bench.lab.remembers(about):
-        raise NotRun
-    return bench.lab.remember(about, compute)
+def _our_rows(bench: Bench, title: str, settings: Settings) -> list[dict[str, Any]]:
+    """A layer at each of the marks of one run."""
+    wanted, apart = bench.is_wanted(title), not bench.lab.quick
 
+    def about(rate: float, minutes: Sequence[float]) -> dict[str, Any]:
+        return {**settings, "rate": rate, "minutes": list(minutes), "quick": bench.lab.quick}
 
-def _our_row(bench: Bench, title: str, loss: dict[str, Any], minutes: float) -> dict[str, Any]:
-    """A layer trained for some minutes."""
+    def run(rate: float, minutes: Sequence[float]) -> list[Mark]:
+        def compute() -> dict[str, Any]:
+            config = _config(bench, settings, rate)
+            found = train_for(config, bench.folder, [60 * each for each in minutes], apart=apart)
+            return {"marks": [asdict(mark) for mark in found]}
 
-    def run(rate: float, time: float) -> dict[str, Any]:
-        config, apart = _config(bench, loss, rate), not bench.lab.quick
-        about = {"loss": loss, "rate": rate, "minutes": time, "quick": bench.lab.quick}
-        return _remembered(
-            bench,
+        found = bench.lab.remember(bench.named(about(rate, minutes)), compute)
+        return [Mark(**mark) for mark in found["marks"]]
+
+    def tried(rate: float) -> float:
+        first = bench.minutes[:1]
+        if not wanted and not bench.lab.remembers(bench.named(about(rate, first))):
+            return math.inf
+        return run(rate, first)[-1].perplexity
+
+    rate = bench.best(RATES, tried)
+    minutes = bench.minutes
+    if not wanted:
+        minutes = tuple(bench.longest_known(lambda some: about(rate, some)))
+    return [
+        _row(
             title,
-            about,
-            lambda: asdict(train_for(config, bench.folder, 60 * time, apart=apart)),
+            each,
+            mark.perplexity,
+            mark.words / mark.seconds,
+            mark.scored_per_second,
+            mark.peak_bytes,
         )
+        for each, mark in zip(minutes, run(rate, minutes), strict=True)
+    ]
 
-    def valid(rate: float, time: float) -> float:
-        return float(run(rate, time)["valid_perplexity"])
 
-    found = run(bench.best(RATES, valid), minutes)
+def _peer_rows(bench: Bench, peer: Peer, path: Path | None) -> list[dict[str, Any]]:
+    """A program of others at each of the marks of one run."""
+    folder = bench.lab.out / "peers" / peer.program
+    wanted = path is not None and bench.is_wanted(peer.title)
+
+    def about(rate: str, minutes: Sequence[float]) -> dict[str, Any]:
+        return {"options": list(peer.options), "rate": rate, "minutes": list(minutes)}
+
+    def run(rate: str, minutes: Sequence[float]) -> list[Point]:
+        def compute() -> dict[str, Any]:
+            assert path is not None
+            make_folder(folder)
+            marks = [60 * each for each in minutes]
+            asked = Run(path, _known_words(bench), folder, bench.threads, rate, marks)
+            return {"points": run_peer(peer, asked)}
+
+        found = bench.lab.remember(bench.named(about(rate, minutes)), compute)
+        return [Point(*point) for point in found["points"]]
+
+    def tried(rate: str) -> float:
+        first = bench.minutes[:1]
+        if not wanted and not bench.lab.remembers(bench.named(about(rate, first))):
+            return math.inf
+        return at_time(run(rate, first), 60 * first[0]).perplexity
+
+    rate = bench.best(peer.rates, tried)
+    minutes = bench.minutes
+    if not wanted:
+        minutes = tuple(bench.longest_known(lambda some: about(rate, some)))
+    points, rows = run(rate, minutes), []
+    for each in minutes:
+        with contextlib.suppress(TooEarly):
+            point = at_time(points, 60 * each)
+            rows.append(
+                _row(
+                    peer.title,
+                    each,
+                    point.perplexity,
+                    point.words_per_second,
+                    point.scored_per_second,
+                    point.peak_bytes,
+                )
+            )
+    return rows
+
+
+def _row(
+    title: str, minutes: float, valid: float, trained: float, scored: float, peak: int
+) -> dict[str, Any]:
     return {
         "layer": title,
         "minutes": minutes,
-        "valid": found["valid_perplexity"],
-        "test": found["test_perplexity"],
-        "trained words/s": found["words"] / found["seconds"],
-        "scored words/s": found["scored_per_second"],
-        "GiB": found["peak_bytes"] / 2**30,
-    }
-
-
-def _peer_row(bench: Bench, peer: Peer, path: Path, minutes: float) -> dict[str, Any]:
-    """A program of others after some minutes of its longest run."""
-    folder = bench.lab.out / "peers" / peer.program
-
-    def run(rate: str, time: float) -> list[list[float]]:
-        def compute() -> dict[str, Any]:
-            make_folder(folder)
-            texts = _known_words(bench)
-            return {"points": run_peer(peer, path, texts, folder, bench.threads, rate, 60 * time)}
-
-        about = {"options": list(peer.options), "rate": rate, "minutes": time}
-        return list(_remembered(bench, peer.title, about, compute)["points"])
-
-    best = bench.best(peer.rates, lambda rate, time: run(rate, time)[-1][1])
-    so_far = [point for point in run(best, bench.minutes[-1]) if point[0] <= 60 * minutes]
-    if not so_far:
-        raise NotRun
-    return {
-        "layer": peer.title,
-        "minutes": minutes,
-        "valid": so_far[-1][1],
-        "test": None,
-        "trained words/s": so_far[-1][2],
-        "scored words/s": None,
-        "GiB": None,
+        "perplexity": valid,
+        "trained words/s": trained,
+        "scored words/s": scored or None,
+        "GiB": peak / 2**30,
     }
 
 
@@ -229,16 +300,17 @@ def _known_words(bench: Bench) -> Texts:
         if not (folder / part).exists():
             write_known_words(bench.files[part], folder / f"{part}.new", bench.data.vocab)
             (folder / f"{part}.new").rename(folder / part)
-    return Texts(folder / "train", folder / "valid", len(bench.data.shard("train").tokens))
+    train, valid = (len(bench.data.shard(part).tokens) for part in ("train", "valid"))
+    return Texts(folder / "train", folder / "valid", train, valid)
 
 
 def _panel(rows: list[dict[str, Any]], minutes: tuple[float, ...]) -> Panel:
     curves = []
     for title in dict.fromkeys(row["layer"] for row in rows):
         points = [
-            (row["minutes"], row["valid"])
+            (row["minutes"], row["perplexity"])
             for row in rows
-            if row["layer"] == title and math.isfinite(row["valid"])
+            if row["layer"] == title and math.isfinite(row["perplexity"])
         ]
         if points:
             curves.append(Curve(title, [x for x, _ in points], [y for _, y in points]))

@@ -1,18 +1,23 @@
 """Training for a given time instead of a number of epochs: layers compared at equal time.
 
-The learning rate falls to 0 with the time that is left. On one thread the clock is processor time,
-which other work on the machine hardly disturbs; on several it is the time of day. Evaluation is not
-part of it.
+A run is looked at after some marks of its time. Its learning rate stays as it is until a fifth of
+the time to the next mark is left, and falls to 0 in that; the run then goes on from where the fall
+began. So what is found at a mark is what a run of just so long gives, whatever comes later. On one
+thread the clock is processor time, which other work on the machine hardly disturbs; on several it
+is the time of day. Evaluation, and the falls to earlier marks, are not part of it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from blackout.bench.measure import peak_rss_bytes
 from blackout.config import Config
@@ -22,92 +27,126 @@ from blackout.optim import RowSparseOptimizer
 from blackout.runtime import set_threads
 from blackout.score.perplexity import evaluate
 from blackout.text.prepared import Prepared, open_prepared
-from blackout.text.streams import Streams
+from blackout.text.streams import Block, Streams
 from blackout.train.setup import build_optimizer
-from blackout.train.step import BlockShape, TrainingStep, make_step
+from blackout.train.step import BlockShape, make_step
 from blackout.train.training_text import follow_model, read_training_text
+
+FALL = 0.2  # the part of the time to a mark in which the rate falls to 0
 
 
 @dataclass(frozen=True)
-class TimedRun:
-    """What training for some seconds came to."""
+class Mark:
+    """How a run stood after some seconds of training."""
 
     seconds: float
     words: int
-    valid_perplexity: float
-    test_perplexity: float
+    perplexity: float
+    """Of the validation text."""
     scored_per_second: float
     """Words a second of exact scoring."""
     peak_bytes: int
 
 
-def train_for(config: Config, data: Path, seconds: float, *, apart: bool = True) -> TimedRun:
-    """Trains with these settings on a folder of ``blackout prepare`` for so many seconds.
+def train_for(
+    config: Config, data: Path, seconds: Sequence[float], *, apart: bool = True
+) -> list[Mark]:
+    """Trains with these settings on a folder of ``blackout prepare``; how it stood at the marks.
 
     ``apart``: in a process of its own, whose memory is then this run's alone.
     """
+    asked = (config.to_dict(), str(data), sorted(seconds))
     if not apart:
-        return _train_for(config.to_dict(), str(data), seconds)
+        return _train_for(*asked)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
-        return pool.submit(_train_for, config.to_dict(), str(data), seconds).result()
+        return pool.submit(_train_for, *asked).result()
 
 
-def _train_for(settings: dict[str, Any], folder: str, seconds: float) -> TimedRun:
+def _train_for(settings: dict[str, Any], folder: str, seconds: Sequence[float]) -> list[Mark]:
     config, data = Config.from_dict(settings), open_prepared(folder)
     threads = set_threads(config.run.threads)
-    clock = time.process_time if threads == 1 else time.perf_counter
-    model = new_model(config, data.vocab).train()
-    read_training_text(model, data.shard("train"))
-    optimizer = build_optimizer(config, model, data.vocab.counts)
-    step = make_step(model, optimizer, BlockShape(config.run.bptt, config.run.batch))
-    words, spent, epoch = 0, 0.0, 0
-    while spent < seconds:
-        if epoch:
-            follow_model(model, data.shard("train"), config.run.seed, epoch)
-            model.train()
-        more, spent = _epoch(config, data, model, optimizer, step, epoch, spent, seconds, clock)
-        words, epoch = words + more, epoch + 1
-    model.eval()
-    begun = clock()
-    valid = evaluate(model, data.shard("valid"))
-    scored = (valid.words + valid.sentence_ends) / (clock() - begun)
-    test = evaluate(model, data.shard("test"))
-    return TimedRun(spent, words, valid.perplexity, test.perplexity, scored, peak_rss_bytes())
+    run = _Run(config, data, time.process_time if threads == 1 else time.perf_counter)
+    found = []
+    for mark in seconds:
+        run.train_until((1 - FALL) * mark)
+        kept = None if mark == seconds[-1] else run.keep()
+        run.train_until(mark, falling=True)
+        found.append(run.look())
+        if kept is not None:
+            run.go_back(*kept)
+    return found
 
 
-def _epoch(
-    config: Config,
-    data: Prepared,
-    model: LanguageModel,
-    optimizer: RowSparseOptimizer,
-    step: TrainingStep,
-    epoch: int,
-    spent: float,
-    seconds: float,
-    clock: Any,
-) -> tuple[int, float]:
-    """One pass over the text, or its beginning: the words trained and the time spent so far."""
-    run, carried = config.run, config.model.context == "stream"
-    streams = Streams(
-        data.shard("train"),
-        run.batch,
-        run.bptt,
-        shuffle=run.shuffle and not carried,
-        seed=run.seed,
-        epoch=epoch,
-        contiguous=carried,
-    )
-    step.state = model.initial_state(run.batch)
-    words, mark = 0, clock()
-    for block in streams:
-        for group in optimizer.param_groups:
-            group["lr"] = group["first_lr"] * (1 - spent / seconds)
-        step.train(block)
-        words += block.words
-        now = clock()
-        spent, mark = spent + (now - mark), now
-        if spent >= seconds:
-            break
-    step.results()
-    return words, spent
+class _Run:
+    """A model under way, and the time and words that it has seen."""
+
+    def __init__(self, config: Config, data: Prepared, clock: Callable[[], float]) -> None:
+        self.config, self.data, self.clock = config, data, clock
+        self.model: LanguageModel = new_model(config, data.vocab).train()
+        read_training_text(self.model, data.shard("train"))
+        self.optimizer: RowSparseOptimizer = build_optimizer(config, self.model, data.vocab.counts)
+        shape = BlockShape(config.run.bptt, config.run.batch)
+        self.step = make_step(self.model, self.optimizer, shape)
+        self.blocks = self._all_blocks()
+        self.spent, self.words = 0.0, 0
+
+    def train_until(self, seconds: float, *, falling: bool = False) -> None:
+        """Trains to that time; ``falling``: with a rate that falls to 0 on the way."""
+        begun, rate = self.spent, 1.0
+        self.model.train()
+        while self.spent < seconds:
+            mark = self.clock()
+            if falling:
+                rate = (seconds - self.spent) / (seconds - begun)
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["first_lr"] * rate
+            block = next(self.blocks)
+            self.step.train(block)
+            self.words += block.words
+            self.spent += self.clock() - mark
+        self.step.results()
+
+    def look(self) -> Mark:
+        """How the model is now."""
+        self.model.eval()
+        begun = self.clock()
+        found = evaluate(self.model, self.data.shard("valid"))
+        took = self.clock() - begun
+        scored = (found.words + found.sentence_ends) / took
+        return Mark(self.spent, self.words, found.perplexity, scored, peak_rss_bytes())
+
+    def keep(self) -> tuple[list[Tensor], float, int]:
+        """Copies of all that training changes."""
+        return [tensor.detach().clone() for tensor in self._tensors()], self.spent, self.words
+
+    def go_back(self, tensors: list[Tensor], spent: float, words: int) -> None:
+        """Everything as it was when it was kept but the place in the text, which goes on."""
+        for tensor, kept in zip(self._tensors(), tensors, strict=True):
+            tensor.detach().copy_(kept)
+        self.model.output.state_was_loaded()
+        self.spent, self.words = spent, words
+
+    def _tensors(self) -> Iterator[Tensor]:
+        yield from self.model.state_dict().values()
+        for p in self.model.parameters():
+            yield from (v for v in self.optimizer.state[p].values() if isinstance(v, Tensor))
+
+    def _all_blocks(self) -> Iterator[Block]:
+        """The text again and again; what its beginning costs is the run's time too."""
+        run, carried, epoch = self.config.run, self.config.model.context == "stream", 0
+        while True:
+            if epoch:
+                follow_model(self.model, self.data.shard("train"), run.seed, epoch)
+                self.model.train()
+            self.step.state = self.model.initial_state(run.batch)
+            yield from Streams(
+                self.data.shard("train"),
+                run.batch,
+                run.bptt,
+                shuffle=run.shuffle and not carried,
+                seed=run.seed,
+                epoch=epoch,
+                contiguous=carried,
+            )
+            epoch += 1
