@@ -25,8 +25,10 @@ endef
 demo: $(CORE)
 	$(BIN)/blackout demo
 
+# A file of tests is one worker's, so that what its tests share is made once.
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # Properties over settings drawn at random, new ones each round; `make test` tries a few of them.
 soak: install
