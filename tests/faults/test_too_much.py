@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
+import os
 import shutil
-import subprocess
 import sys
 import typing
 
@@ -11,6 +11,7 @@ import pytest
 
 import blackout
 from blackout import memory
+from blackout.bench.measure import TrainingBench
 from blackout.cli.main import main
 from blackout.config import MOST, Config
 from blackout.errors import UserError
@@ -142,38 +143,44 @@ def test_smaller_settings_need_less():
     assert scoring_need(Config.from_dict(base), 10**6).total < whole / 1.5
 
 
-MEASURE = """
-import os, sys
-from blackout.config import Config
-from blackout.memory import training_need
-from blackout.bench.measure import TrainingBench
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-def config(hidden):
-    return Config.from_dict({
-        "model": {"hidden": hidden, "storage": sys.argv[1]},
-        "optim": {"second_moment": sys.argv[2]},
-        "loss": {"samples": 50}, "run": {"batch": 16, "bptt": 5}})
-small = TrainingBench(config(8), 50)
-small.train_block()
-before = resident()
-bench = TrainingBench(config(128), 300_000)
-bench.train_block()
-for state in bench.optimizer.state.values():
-    state["moment"] += 1  # as if every row had been touched
-need = training_need(config(128), 300_000)
-print(resident() - before, need.total - 300_000 * 200)  # made-up words have no letters
-"""
+
+
+def measured_and_estimated(storage, moment):
+    """What training takes beside what it was said to take, in bytes."""
+
+    def config(hidden):
+        return Config.from_dict(
+            {
+                "model": {"hidden": hidden, "storage": storage},
+                "optim": {"second_moment": moment},
+                "loss": {"samples": 50},
+                "run": {"batch": 16, "bptt": 5},
+            }
+        )
+
+    small = TrainingBench(config(8), 50)
+    small.train_block()
+    before = resident()
+    bench = TrainingBench(config(128), 300_000)
+    bench.train_block()
+    for state in bench.optimizer.state.values():
+        state["moment"] += 1  # as if every row had been touched
+    need = training_need(config(128), 300_000)
+    return resident() - before, need.total - 300_000 * 200  # made-up words have no letters
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(("storage", "moment"), [("fp32", "full"), ("bf16", "row")])
-def test_the_estimate_is_near_the_truth(storage, moment):
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, storage, moment],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    measured, estimated = map(int, done.stdout.split())
+def test_the_estimate_is_near_the_truth(storage, moment, child, tmp_path):
+    found = tmp_path / "found"
+
+    def measure():
+        found.write_text(json.dumps(measured_and_estimated(storage, moment)))
+
+    assert child(measure).wait() == 0
+    measured, estimated = json.loads(found.read_text())
     assert 0.65 < estimated / measured < 1.35
 
 

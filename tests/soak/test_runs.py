@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,9 +100,24 @@ def test_a_resumed_run_is_the_uninterrupted_one(
     data: Any, stop: int, drawn: Any, lab: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Bit for bit, whatever the settings and wherever it stopped."""
-    folder = tmp_path_factory.mktemp("resumed")
     chosen = {**data.draw(drawn.run), "keep_going": True, "epochs": 2}
     config_of(lab, chosen)
+    _stop_and_resume(lab, tmp_path_factory.mktemp("resumed"), chosen, stop)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        # a tied table made the features' gradients count as row-sparse, which they are not
+        {"loss": "full", "tie": True, "maxent": 2, "maxent_bits": 3},
+    ],
+)
+def test_what_did_not_resume_once(lab: Any, tmp_path: Path, chosen: dict[str, Any]) -> None:
+    """What rounds of `make soak` have found."""
+    _stop_and_resume(lab, tmp_path, {**chosen, "epochs": 2}, stop=1)
+
+
+def _stop_and_resume(lab: Any, folder: Path, chosen: dict[str, Any], stop: int) -> None:
     try:
         lab.train(folder / "straight", **chosen)
     except UserError:

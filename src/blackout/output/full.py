@@ -31,6 +31,8 @@ class Full(FlatSoftmax):
         self.table.sparse = False  # a table that is somebody else's too
         if self.biases is not None:
             self.biases.sparse = False
+        if self.features is not None:
+            self.features.table.sparse = False
         if not 0 <= label_smoothing < 1:
             raise UserError(f"label_smoothing is {label_smoothing}, must be 0 or more and below 1")
         self.label_smoothing = label_smoothing
