@@ -1,5 +1,6 @@
 #include "ngram/temp_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +21,11 @@ void TempFile::fail(const char *doing) const {
 }
 
 void TempFile::open() {
+#ifdef O_TMPFILE
+  // It never has a name: nothing is left of it, whenever this process dies.
+  fd_ = ::open(folder_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (fd_ >= 0) return;
+#endif
   const std::string pattern = folder_ + "/blackout-XXXXXX";
   std::vector<char> path(pattern.begin(), pattern.end());
   path.push_back('\0');

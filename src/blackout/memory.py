@@ -12,6 +12,8 @@ True
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ __all__ = [
     "free_memory",
     "require",
     "scoring_need",
+    "shortage",
     "total_memory",
     "training_need",
 ]
@@ -33,6 +36,7 @@ __all__ = [
 _STORAGE = {"fp32": 4, "bf16": 2}
 _WORD = 200  # bytes of a word, its count and its place in the vocabulary's index
 _PROPOSAL = 40  # bytes of a word in the tables that samples are drawn from
+_ASKED = re.compile(r"tried to allocate (\d+) bytes")  # PyTorch's words
 _SCORED = 1 << 13  # words scored together (blackout.score)
 
 
@@ -114,6 +118,26 @@ def require(need: Need, free: int | None, where: str = "there are") -> None:
         f"{need.what} needs about {_gigabytes(need.total)} of memory ({shown}), "
         f"{where} {_gigabytes(free)} free; what helps: {', '.join(need.smaller)}"
     )
+
+
+def shortage(error: BaseException) -> str | None:
+    """What to say of an error that means memory could not be had; None of any other.
+
+    >>> shortage(MemoryError())
+    'not enough memory'
+    >>> shortage(RuntimeError("DefaultCPUAllocator: you tried to allocate 8000000 bytes. Error 12"))
+    'not enough memory: 8.0 MB could not be had'
+    >>> shortage(ValueError("no number"))
+    """
+    text = str(error)
+    refused = _ASKED.search(text)
+    if refused is not None:
+        return f"not enough memory: {_gigabytes(int(refused[1]))} could not be had"
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return "not enough memory"
+    if isinstance(error, RuntimeError) and "out of memory" in text:  # a GPU's
+        return f"not enough memory: {text}"
+    return None
 
 
 def free_memory() -> int | None:

@@ -74,8 +74,10 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if "--debug" in rest:
             raise
-        kind = type(error).__name__
-        tell(f"blackout {verb}:", f"{kind}: {on_one_line(error)} (--debug shows where)")
+        from blackout.memory import shortage
+
+        said = shortage(error) or f"{type(error).__name__}: {error}"
+        tell(f"blackout {verb}:", f"{on_one_line(said)} (--debug shows where)")
         return 1
     return 0
 
