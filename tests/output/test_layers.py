@@ -144,7 +144,9 @@ def test_gradients_against_finite_differences(kind, sharing):
         return torch.func.functional_call(layer, given, (states, target)).output
 
     parameters = [p.detach().clone().requires_grad_() for p in layer.parameters()]
-    assert torch.autograd.gradcheck(loss, (hidden, *parameters))
+    # each number by itself once, then along one direction
+    fast = sharing != "block"
+    assert torch.autograd.gradcheck(loss, (hidden, *parameters), fast_mode=fast)
 
 
 def test_the_learned_log_z_has_a_gradient():
@@ -350,7 +352,7 @@ def test_an_unknown_version_of_the_arithmetic_is_refused():
         BlackOut(H, V, K, impl="abacus")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "adaptive"])
+@pytest.mark.parametrize("kind", ["blackout", "sampled", "nce-learned", "full", "adaptive"])
 def test_in_place_of_pytorch_s_adaptive_softmax(kind):
     """The same training loop, the same calls; each learns to tell 23 classes."""
     torch.manual_seed(0)

@@ -218,7 +218,8 @@ def test_every_loss_with_every_proposal(loss, kind, sharing):
         return torch.func.functional_call(layer, given, arguments).output
 
     parameters = [p.detach().clone().requires_grad_() for p in layer.parameters()]
-    assert torch.autograd.gradcheck(objective, (hidden.double().requires_grad_(), *parameters))
+    given = (hidden.double().requires_grad_(), *parameters)
+    assert torch.autograd.gradcheck(objective, given, fast_mode=True)  # along one direction
 
     losses, gradients = [], []
     for impl in ("native", "reference"):
