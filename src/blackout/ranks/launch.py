@@ -62,6 +62,7 @@ class Launch:
             shared, self.rank, self.size = _rendezvous(timedelta(seconds=timeout))
             self.store = _fresh(shared, self.rank, self.size, timeout)
             self.store.set(f"host {self.rank}", platform.node())
+            self.hosts = [_wait_for(self.store, f"host {rank}") for rank in range(self.size)]
 
     @contextmanager
     def group(
@@ -126,19 +127,27 @@ class Launch:
     def _who_is_lost(self, timeout: float) -> RankLost:
         """Asks all ranks for a word; names those that give none."""
         assert self.store is not None
-        silent, places = set(range(self.size)) - {self.rank}, {}
+        silent = set(range(self.size)) - {self.rank}
         with suppress(RuntimeError):
             self.store.set(f"alive {self.rank}", "yes")
-            until = time.monotonic() + PATIENCE
-            while silent and time.monotonic() < until:
-                silent -= {rank for rank in silent if self.store.check([f"alive {rank}"])}
-                time.sleep(0.1)
-            places = {rank: f" on {_read(self.store, f'host {rank}')}" for rank in silent}
+            silent = self._without("alive", silent)
+            self.store.set(f"has asked {self.rank}", "yes")
+            if self.rank == 0:  # where the store may be: it lasts until the others have asked too
+                self._without("has asked", set(range(1, self.size)) - silent)
         if not silent:
             return RankLost("the ranks lost touch with each other, though all are alive")
-        names = ", ".join(f"rank {rank}{places.get(rank, '')}" for rank in sorted(silent))
+        names = ", ".join(f"rank {rank} on {self.hosts[rank]}" for rank in sorted(silent))
         does = "does" if len(silent) == 1 else "do"
         return RankLost(f"{names} {does} not answer (waited up to {timeout:g} s): hung or dead")
+
+    def _without(self, word: str, silent: set[int]) -> set[int]:
+        """Those of the ranks that do not say a word in time."""
+        assert self.store is not None
+        until = time.monotonic() + PATIENCE
+        while silent and time.monotonic() < until:
+            silent = {rank for rank in silent if not self.store.check([f"{word} {rank}"])}
+            time.sleep(0.1 if silent else 0)
+        return silent
 
 
 def _take_gpu() -> None:
@@ -198,6 +207,11 @@ def _fresh(store: dist.Store, rank: int, size: int, timeout: float) -> dist.Stor
         names = ", ".join(f"rank {other}" for other in sorted(missing))
         raise UserError(f"{names} did not come: waited {timeout:g} s")
     return dist.PrefixStore(own, store)
+
+
+def _wait_for(store: dist.Store, key: str) -> str:
+    """What another rank says as soon as it has come."""
+    return store.get(key).decode()
 
 
 def _read(store: dist.Store, key: str) -> str:

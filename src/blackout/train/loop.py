@@ -55,6 +55,9 @@ from blackout.train.step import BlockShape, make_step
 from blackout.train.training_text import follow_model, read_training_text, shared_features
 from blackout.train.verdict import Judge
 
+OWN_SIGNAL_SECONDS = 5.0
+"""How long a rank that another's signal stops waits for one of its own."""
+
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -123,7 +126,7 @@ class Trainer:
         ranks: Ranks | None = None,
         launch: str = "",
     ) -> None:
-        self.ranks = ranks or Ranks.alone()
+        self.ranks, self.launch = ranks or Ranks.alone(), launch
         # these processes may stand in for others that began the run
         again = on_first(self.ranks, lambda: "yes" if was_launched_as(folder, launch) else "")
         resume = resume or again == "yes"
@@ -275,10 +278,20 @@ class Trainer:
                 position.streams = streams.state()
                 self._save()
                 if wanted.stop:
+                    self._wait_for_own(caught)
                     by = caught[0] if caught else "a signal to another rank"
                     raise Stopped(f"stopped by {by} after step {position.step}; --resume goes on")
                 mark = time.perf_counter()
         self._read_results()
+
+    def _wait_for_own(self, caught: list[str]) -> None:
+        """Gives torchrun time to stop this rank too, as it does where machines come and go.
+
+        It takes a rank that ends unasked for one that failed, and allows only so many of those.
+        """
+        until = time.monotonic() + OWN_SIGNAL_SECONDS
+        while self.launch and not caught and time.monotonic() < until:
+            time.sleep(0.05)
 
     def _wanted(self, caught: list[str]) -> Wishes:
         """Whether to stop or to save after this block: the same on every rank."""
