@@ -58,6 +58,9 @@ _HOMES = {
     "load": "blackout.models",
 }
 
+_PARTS = {"integrations", "losses", "mixture", "ngram", "optim", "output", "proposals", "rescore"}
+"""Subpackages to work with, for those who write ``import blackout`` only."""
+
 __all__ = [
     "NCE",
     "Adagrad",
@@ -85,6 +88,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "_native":
         return importlib.import_module("blackout.native_code").native_module()
+    if name in _PARTS:
+        return importlib.import_module(f"blackout.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'blackout' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -268,3 +268,9 @@ def test_one_table_for_input_and_output(kind, sparse):
     assert torch.equal(words.weight, before), "its owner fills it"
     with pytest.raises(UserError, match=r"tied_to has a table \(60, 6\), the layer's is \(60, 7\)"):
         BlackOut(7, V, K, tied_to=words)
+
+
+@pytest.mark.parametrize("wrong", [nn.Linear(H, V), nn.Parameter(torch.ones(V, H))])
+def test_what_is_no_embedding_cannot_be_tied(wrong):
+    with pytest.raises(UserError, match=r"tied_to is a (Linear|Parameter), must be an nn\.Emb"):
+        BlackOut(H, V, K, tied_to=wrong)

@@ -128,6 +128,11 @@ def test_made_on_the_meta_device_and_filled_from_a_state(kind, inside, batch):
     assert torch.equal(empty(*batch).output, real(*batch).output)
 
 
+def test_counts_without_numbers_are_refused():
+    with torch.device("meta"), pytest.raises(UserError, match="counts are on the meta device"):
+        BlackOut(H, V, samples=5, counts=torch.ones(V))
+
+
 def test_emptied_and_begun_again():
     with torch.device("meta"):
         layer = NCE(H, V, samples=5, bias=True)
@@ -369,6 +374,9 @@ def test_help_shows_every_option(kind):
 def test_the_package_lists_its_names():
     assert {"BlackOut", "NCE", "Sampled", "Full", "RMSProp", "Proposal"} <= set(dir(blackout))
     assert all(getattr(blackout, name) is not None for name in dir(blackout))
+    assert blackout.proposals.Proposal is blackout.Proposal, "parts need no import of their own"
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = blackout.nonsense
 
 
 def test_a_users_error_is_a_value_error():

@@ -129,3 +129,24 @@ def test_a_cast_leaves_the_sum_in_float64():
     assert (layer.rows.dtype, layer.gram.dtype) == (torch.float32, torch.float64)
     logs = layer.log_prob(examples(0, torch.float32)[0])
     torch.testing.assert_close(logs.exp().sum(1), torch.ones(N), rtol=1e-5, atol=1e-5)
+
+
+def test_evaluation_has_gradients_by_states_and_learns_nothing():
+    layer = made().eval()
+    hidden, target = examples(1)
+    hidden.requires_grad_()
+    truth = log_prob(layer.weight, hidden, 0.02).gather(1, target[:, None]).mean()
+    (expected,) = torch.autograd.grad(truth, hidden)
+    before = layer.weight.clone()
+    (found,) = torch.autograd.grad(-layer(hidden, target).loss, hidden)
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(layer.weight, before)
+
+
+def test_a_bf16_table_has_probabilities_of_one():
+    layer = made(torch.bfloat16).eval()
+    hidden, target = examples(2, torch.bfloat16)
+    found = layer.log_prob(hidden)
+    assert found.dtype == torch.float32
+    assert found.exp().sum(1) == pytest.approx(1, abs=1e-5)
+    torch.testing.assert_close(layer(hidden, target).output, found.gather(1, target[:, None])[:, 0])

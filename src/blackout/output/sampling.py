@@ -109,12 +109,14 @@ class SamplingLayer(FlatSoftmax):
         if sampling == "strata":
             refuse_with_strata(proposal, always_sample)
             options = {"strata": strata_for(n_classes, max(samples, 1))} | options
+        require_numbers(counts)
+        group = options.get("process_group")
         options["process_group"] = agreed(
-            options.get("process_group"),
+            group,
             {"layer": type(self).__name__, "n_classes": n_classes, "in_features": in_features}
             | {"samples": samples, "alpha": alpha, "proposal": str(proposal), "sharing": sharing}
             | {"always_sample": always_sample, "sampling": sampling, "seed": seed}
-            | {"counts": None if counts is None else checksum(counts)},
+            | {"counts": None if counts is None or group is None else checksum(counts)},
         )
         super().__init__(in_features, n_classes, **options)
         require_whole("samples", samples, 1)
@@ -400,6 +402,15 @@ class SamplingLayer(FlatSoftmax):
     def log_normaliser(self) -> Scalar:
         """log Z of NCE; the other objectives do not look at it."""
         return 0.0
+
+
+def require_numbers(counts: Tensor | None) -> None:
+    """Refuses counts made under ``torch.device("meta")``."""
+    if isinstance(counts, Tensor) and counts.is_meta:
+        raise UserError(
+            "counts are on the meta device and have no numbers: make them with device='cpu', or "
+            "leave them out, and the state that is loaded has what they gave"
+        )
 
 
 def grouped(

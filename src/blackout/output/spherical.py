@@ -133,8 +133,8 @@ class Spherical(OutputLayer):
 
     def _parts(self, states: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """u of the targets (N,), q + V epsilon (N,) and Q s (N, h)."""
-        turned = states.to(self.rows.dtype) @ self.mix.mT
-        logit = (self.rows[target] * turned).sum(1).double()
+        turned = states.to(wide(self.rows[:0]).dtype) @ wide(self.mix).mT
+        logit = (wide(self.rows[target]) * turned).sum(1).double()
         product = states.double() @ self.gram
         total = (product * states).sum(1).clamp(min=0) + self.n_classes * self.epsilon
         return logit, total, product
@@ -219,16 +219,29 @@ class Spherical(OutputLayer):
         value = (logit.square() + self.epsilon).log() - total.log()
         return value.to(states.dtype).view(target.shape)
 
+    def exact(
+        self,
+        hidden: Tensor,
+        row: Tensor | None,
+        target: Tensor,
+        history: Tensor | None = None,
+    ) -> Tensor:
+        """With gradients by the states; the table learns by itself, and only while training."""
+        states = hidden if row is None else hidden[row]
+        if self.training or not (torch.is_grad_enabled() and states.requires_grad):
+            return self.target_log_prob(states, target, history)
+        return self.objective(states, target)
+
     @torch.no_grad()
     def log_prob_tiles(
         self, hidden: Tensor, history: Tensor | None = None
     ) -> Iterator[tuple[int, Tensor]]:
         states = wide(hidden)
-        turned = states.to(self.rows.dtype) @ self.mix.mT
+        turned = states.to(wide(self.rows[:0]).dtype) @ wide(self.mix).mT
         product = states.double() @ self.gram
         total = (product * states).sum(1).clamp(min=0) + self.n_classes * self.epsilon
         for first in range(0, self.n_classes, _TILE):
-            logits = turned @ self.rows[first : first + _TILE].mT
+            logits = turned @ wide(self.rows[first : first + _TILE]).mT
             log_square = (logits.square() + self.epsilon).log()
             yield first, log_square - total.log()[:, None].to(logits.dtype)
 
@@ -249,7 +262,7 @@ class _Objective(torch.autograd.Function):
         layer = ctx.layer
         logit, total, product = layer._parts(states, target)
         pull = 2 * logit / (logit.square() + layer.epsilon)
-        own = (layer.rows[target] @ layer.mix).double()
+        own = (wide(layer.rows[target]) @ wide(layer.mix)).double()
         d_states = grad.double()[:, None] * (pull[:, None] * own - 2 * product / total[:, None])
         if layer.training:
             layer.learn(states, target, grad)

@@ -69,6 +69,9 @@ class Table(nn.Embedding):
         """The table of an embedding, which stays its owner and fills it: one parameter for both."""
         if isinstance(embedding, Table):
             table = embedding
+        elif not isinstance(embedding, nn.Embedding):
+            kind = type(embedding).__name__
+            raise UserError(f"tied_to is a {kind}, must be an nn.Embedding, whose table it is")
         else:
             table = cls(n_rows, size, init_range=0.0, sparse=embedding.sparse, device="meta")
             table.weight, table.impl, table.borrowed = embedding.weight, impl, True  # type: ignore
