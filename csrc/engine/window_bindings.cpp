@@ -53,10 +53,11 @@ void bind_windows(nb::module_ &m) {
       .def(nb::init<i64>())
       .def(
           "add",
-          [](WindowSums &self, i64 groups, i64 group_words, i64 samples, i64 orders, Address start,
-             Address target, Address sample, Address d_target, Address d_samples,
-             int threads) {
-            return self.add(words(groups, group_words, samples, orders, start, target, sample),
+          [](WindowSums &self, Address numbers, i64 groups, i64 group_words, i64 samples,
+             i64 orders, Address start, Address target, Address sample, Address d_target,
+             Address d_samples, int threads) {
+            return self.add(at<float>(numbers),
+                            words(groups, group_words, samples, orders, start, target, sample),
                             at<float>(d_target), at<float>(d_samples), threads);
           },
           Release())

@@ -72,8 +72,8 @@ WindowSums::WindowSums(i64 size)
       sums_(static_cast<size_t>(size)),
       touched_(static_cast<size_t>((size + 63) / 64)) {}
 
-i64 WindowSums::add(const WindowWords &words, const float *d_target, const float *d_samples,
-                    int threads) {
+i64 WindowSums::add(const float *numbers, const WindowWords &words, const float *d_target,
+                    const float *d_samples, int threads) {
   const std::lock_guard<std::mutex> alone(busy_);
   const i64 samples = words.samples;
   sorted_.resize(static_cast<size_t>(words.groups * samples));
@@ -88,15 +88,15 @@ i64 WindowSums::add(const WindowWords &words, const float *d_target, const float
   }
   const i64 blocks = static_cast<i64>(touched_.size());
   parallel_ranges(blocks, 256, threads, [&](i64 begin, i64 end) {
-    add_range(words, d_target, d_samples, begin * 64, std::min(end * 64, size_));
+    add_range(numbers, words, d_target, d_samples, begin * 64, std::min(end * 64, size_));
   });
   i64 found = 0;
   for (const uint64_t bits : touched_) found += __builtin_popcountll(bits);
   return found;
 }
 
-void WindowSums::add_range(const WindowWords &words, const float *d_target, const float *d_samples,
-                           i64 low, i64 high) {
+void WindowSums::add_range(const float *numbers, const WindowWords &words, const float *d_target,
+                           const float *d_samples, i64 low, i64 high) {
   const i64 samples = words.samples, mask = size_ - 1;
   for (i64 word = 0; word < words.groups * words.group_words; ++word) {
     const i64 group = word / words.group_words;
@@ -112,7 +112,7 @@ void WindowSums::add_range(const WindowWords &words, const float *d_target, cons
       for (i64 copy = -start; at < end; copy += size_) {
         at = std::lower_bound(at, end, copy + low);
         for (; at < end && *at < copy + high; ++at)
-          put(*at - copy, d[column[at - sorted]]);
+          if (numbers[*at - copy] != 0) put(*at - copy, d[column[at - sorted]]);
       }
     }
   }

@@ -148,7 +148,7 @@ def test_native_windows_are_the_references(threads, bits):
     """Also where the ring is shorter than the vocabulary, and whatever the threads."""
     native, reference = ENGINES["native"], ENGINES["reference"]
     generator = torch.Generator().manual_seed(bits)
-    numbers = torch.randn(2**bits, generator=generator)
+    numbers = torch.randn(2**bits, generator=generator).clamp(min=0)  # half of them are 0
     start = torch.randint(2**bits, (2, 3, 4), generator=generator)
     target, samples = (torch.randint(50, s, generator=generator) for s in ((2, 3), (2, 9)))
     before = torch.get_num_threads()
@@ -161,8 +161,8 @@ def test_native_windows_are_the_references(threads, bits):
         ):
             torch.testing.assert_close(*engine_values)
         d = Added(torch.randn(2, 3, generator=generator), torch.randn(2, 3, 9, generator=generator))
-        found = native.window_gradient(start, target, samples, d, 2**bits)
-        expected = reference.window_gradient(start, target, samples, d, 2**bits)
+        found = native.window_gradient(numbers, start, target, samples, d)
+        expected = reference.window_gradient(numbers, start, target, samples, d)
         assert found[0].tolist() == expected[0].tolist()
         torch.testing.assert_close(found[1], expected[1])
         windows = Windows(numbers, start.view(6, 4))
@@ -175,6 +175,32 @@ def test_native_windows_are_the_references(threads, bits):
         torch.testing.assert_close(*gradients)
     finally:
         torch.set_num_threads(before)
+
+
+def test_samples_leave_alone_what_no_target_has_had():
+    """In a new table only the targets' features learn; later their samples' too."""
+    layer = make("sampled", samples=40)
+    with torch.no_grad():
+        layer.features.numbers.zero_()
+    hidden, target = batch()
+    places = (layer.features.starts(HISTORY) + target[:, None]) % 2**12
+    sgd = torch.optim.SGD(layer.parameters(), lr=0.5)
+    for _ in range(2):
+        sgd.zero_grad()
+        layer(hidden, target, history=HISTORY).loss.backward()
+        assert set(layer.features.numbers.detach().nonzero()[:, 0].tolist()) <= set(
+            places.view(-1).tolist()
+        )
+        sgd.step()
+    assert sorted(layer.features.numbers.detach().nonzero()[:, 0].tolist()) == sorted(
+        set(places.view(-1).tolist())
+    )
+    before = layer.features.numbers.detach().clone()
+    sgd.zero_grad()
+    layer(hidden, torch.full_like(target, 9), history=HISTORY).loss.backward()
+    sgd.step()
+    learnt = layer.features.numbers.detach()
+    assert (learnt[before != 0] < before[before != 0]).any()  # samples now
 
 
 def test_shared_numbers_are_counted():

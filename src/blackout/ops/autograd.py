@@ -177,14 +177,14 @@ class _SampledFeatures(torch.autograd.Function):
         gradient: RowGradientMaker,
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(start, target, samples)
-        ctx.engine, ctx.gradient, ctx.size = engine, gradient, len(numbers)
+        ctx.engine, ctx.gradient, ctx.numbers = engine, gradient, numbers.detach()
         found = engine.window_values(numbers, start, target, samples)
         return found.target, found.samples
 
     @staticmethod
     @first_derivatives_only
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        found = ctx.engine.window_gradient(*ctx.saved_tensors, Added(*grads), ctx.size)
+        found = ctx.engine.window_gradient(ctx.numbers, *ctx.saved_tensors, Added(*grads))
         return ctx.gradient(*found), None, None, None, None, None
 
 

@@ -215,9 +215,12 @@ class Engine(Protocol):
         """The features of a block's words after histories with these ``start`` (G, M, orders)."""
 
     def window_gradient(
-        self, start: Tensor, target: Tensor, samples: Tensor, d: Added, size: int
+        self, numbers: Tensor, start: Tensor, target: Tensor, samples: Tensor, d: Added
     ) -> tuple[Tensor, Tensor]:
-        """Which of the ``size`` numbers are touched, ascending, and their gradients, by ``d``."""
+        """Which of the numbers are touched, ascending, and their gradients, by ``d``.
+
+        Samples touch none that is still 0: no target has had it.
+        """
 
     def add_windows(self, logits: Tensor, windows: Windows, first: int) -> None:
         """Adds to logits (N, C) of the words first, first + 1, … their features; no gradients."""

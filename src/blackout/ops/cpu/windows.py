@@ -30,13 +30,14 @@ def window_values(numbers: Tensor, start: Tensor, target: Tensor, samples: Tenso
 
 
 def window_gradient(
-    start: Tensor, target: Tensor, samples: Tensor, d: Added, size: int
+    numbers: Tensor, start: Tensor, target: Tensor, samples: Tensor, d: Added
 ) -> tuple[Tensor, Tensor]:
     """The touched numbers, ascending, and their gradients."""
     start, target, samples = start.contiguous(), target.contiguous(), samples.contiguous()
     of_target, of_samples = (converted(part, torch.float32) for part in d)
-    sums = _sums(size)
+    sums = _sums(len(numbers))
     found = sums.add(
+        floats(numbers.detach()),
         *_words(start, target, samples),
         floats(of_target),
         floats(of_samples),

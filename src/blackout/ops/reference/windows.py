@@ -20,15 +20,21 @@ def window_values(numbers: Tensor, start: Tensor, target: Tensor, samples: Tenso
 
 
 def window_gradient(
-    start: Tensor, target: Tensor, samples: Tensor, d: Added, size: int
+    numbers: Tensor, start: Tensor, target: Tensor, samples: Tensor, d: Added
 ) -> tuple[Tensor, Tensor]:
-    """The touched numbers, ascending, and their gradients; those by 0 need not be there."""
-    orders = start.shape[-1]
-    places = [(start + target[..., None]).reshape(-1)]
-    places += [(one[..., None] + samples[:, None, :]).reshape(-1) for one in start.unbind(-1)]
+    """The touched numbers, ascending, and their gradients; those by 0 need not be there.
+
+    Samples touch no number that is still 0.
+    """
+    mask = len(numbers) - 1
+    places = [((start + target[..., None]) & mask).reshape(-1)]
     values = [d.target[..., None].expand(start.shape).reshape(-1)]
-    values += orders * [d.samples.reshape(-1)]
-    return sum_duplicates(torch.cat(places) & (size - 1), torch.cat(values))
+    for one in start.unbind(-1):
+        of_samples = ((one[..., None] + samples[:, None, :]) & mask).reshape(-1)
+        had = numbers[of_samples] != 0
+        places.append(of_samples[had])
+        values.append(d.samples.reshape(-1)[had])
+    return sum_duplicates(torch.cat(places), torch.cat(values))
 
 
 def add_windows(logits: Tensor, windows: Windows, first: int) -> None:
