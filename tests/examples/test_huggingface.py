@@ -121,6 +121,47 @@ def test_what_cannot_be_turned_is_refused(tmp_path):
         from_pretrained(tmp_path)
 
 
+@every_kind
+def test_the_loss_follows_a_resized_vocabulary(make):
+    model = use_blackout(make(), samples=20, counts=torch.arange(1, V + 1))
+    model(input_ids=words(), labels=words())
+    model.resize_token_embeddings(V + 9)
+    assert model.blackout.weight is model.get_output_embeddings().weight
+    assert int(model.blackout.step) == 1
+    share = model.blackout.proposal.marginal()
+    assert share[V] == share[0] < share[1]
+    model(input_ids=words() + 9, labels=words() + 9).loss.backward()
+    assert model.get_output_embeddings().weight.grad.shape == (V + 9, 32)
+    model.resize_token_embeddings(V - 50)
+    assert model.blackout.n_classes == V - 50
+    text = words() % (V - 50)
+    own = torch.nn.functional.cross_entropy(
+        model.eval()(input_ids=text).logits[:, :-1].flatten(0, 1), text[:, 1:].flatten()
+    )
+    torch.testing.assert_close(model(input_ids=text, labels=text).loss, own)
+
+
+def test_a_run_of_trainer_is_resumed_exactly(tmp_path):
+    from blackout.integrations.huggingface.trainer import Trainer
+
+    def trained(folder: str, resume: str | None = None, **options) -> torch.Tensor:
+        torch.manual_seed(0)
+        model = use_blackout(untied(), samples=20, counts=torch.arange(1, V + 1))
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path / folder), max_steps=4, save_steps=2, learning_rate=0.01,
+            max_grad_norm=0.5, report_to="none", use_cpu=True, disable_tqdm=True, **options,
+        )  # fmt: skip
+        rows = [{"input_ids": row, "labels": row} for row in words()]
+        Trainer(model=model, args=arguments, train_dataset=rows).train(resume)
+        return model.get_output_embeddings().weight.detach()
+
+    straight = trained("a")
+    resumed = trained("b", str(tmp_path / "a" / "checkpoint-2"))
+    assert torch.equal(straight, resumed)
+    with pytest.raises(UserError, match=r"label_smoothing_factor is 0\.1"):
+        trained("c", label_smoothing_factor=0.1)
+
+
 def test_the_example_under_trainer(run_example, tmp_path):
     options = ("--words", "500", "--sequences", "2000", "--steps", "120", "--folder", str(tmp_path))
     printed = run_example("with_huggingface.py", *options)

@@ -138,6 +138,20 @@ class _SampledCausalLM(PreTrainedModel):
         cast(Any, self.get_input_embeddings()).sparse = self.blackout.sparse
         self.all_tied_weights_keys = self.get_expanded_tied_weights_keys(all_submodels=True)
 
+    def resize_token_embeddings(self, *arguments: Any, **named: Any) -> Any:
+        """The loss follows: its tables are the new ones, and words that are new count as often as
+        the rarest known one."""
+        embedding = super().resize_token_embeddings(*arguments, **named)
+        known = self.blackout.counts.cpu().view(torch.float64)
+        size = len(self._output.weight)
+        if size != len(known):
+            more = known.min().expand(max(size - len(known), 0))
+            step = self.blackout.step
+            self._add_head(torch.cat([known[:size], more]))
+            self.blackout.step = step
+            self.tie_weights()
+        return embedding
+
     @property
     def _output(self) -> Any:
         return self.get_output_embeddings()

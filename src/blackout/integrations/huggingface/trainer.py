@@ -13,6 +13,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from blackout.errors import UserError
 from blackout.optim import Adam, clip_grad_norm_
 
 __all__ = ["Trainer"]
@@ -27,6 +28,11 @@ class Trainer(transformers.Trainer):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        if self.args.label_smoothing_factor:
+            raise UserError(
+                f"label_smoothing_factor is {self.args.label_smoothing_factor}: it would take the "
+                "loss over all words in the place of the model's own; must be 0"
+            )
         self.accelerator.clip_grad_norm_ = self._clip
 
     def _clip(self, parameters: Iterable[Tensor], max_norm: float, norm_type: int = 2) -> Tensor:
