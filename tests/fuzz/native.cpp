@@ -90,7 +90,7 @@ void parse_text(const uint8_t *data, size_t size) {
   options.keep_empty = data[0] & 1;
   options.skip_markers = data[0] & 2;
   options.replace_invalid = data[0] & 4;
-  const size_t threads = data[0] & 8 ? 2 : 1, cut = data[1] * (size - 2) / 255;
+  const size_t threads = data[0] == 0xFF ? 2 : 1, cut = data[1] * (size - 2) / 255;
   data += 2, size -= 2;
   blackout::WordCounter counter(options, threads);
   size_t used = counter.feed(data, cut, false);
