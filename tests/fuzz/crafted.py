@@ -107,6 +107,9 @@ def _checkpoints(good: bytes) -> Crafted:
     ):
         changed = {**position, "epoch": 0, name: value}
         yield "checkpoint", f"{name} {value!r}"[:40], with_fields(position=json.dumps(changed))
+    begin, end = header["random.cpu"]["data_offsets"]
+    spoiled = body[:begin] + b"\xff" * (end - begin) + body[end:]
+    yield "checkpoint", "no state of a generator", _with_header(header, spoiled)
     for name in ("position", "config", "texts"):
         for text in (DEEP, "[]", "7", "{}", '{"model": 3}', ""):
             yield "checkpoint", f"{name} {text[:12]}", with_fields(**{name: text})

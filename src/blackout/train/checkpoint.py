@@ -187,9 +187,13 @@ class Checkpoints:
         load_tensors(path, tensors, rows=_rows(model, optimizer))
         with naming(path):
             model.output.state_was_loaded()
-        torch.set_rng_state(generators["cpu"])
-        if saved_on_gpu and state.layers.is_cuda:
-            torch.cuda.set_rng_state(generators["cuda"], state.layers.device)
+        try:
+            torch.set_rng_state(generators["cpu"])
+            if saved_on_gpu and state.layers.is_cuda:
+                torch.cuda.set_rng_state(generators["cuda"], state.layers.device)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{path}: damaged: no state of a random generator: {reason}") from None
 
     def _check_same_run(
         self, path: Path, saved: dict[str, Any], vocab_hash: str, texts: dict[str, str]
