@@ -11,18 +11,24 @@ from blackout.train.setup import build_optimizer
 COUNTS = [5, 4, 3, 2, 1]
 
 
-def rates(cell="lstm", hidden=16, lr=1.0, batch=128, bptt=20, **model):
+def rates(cell="lstm", hidden=16, batch=128, bptt=20, words=None, epochs=10, optim=None, **model):
     config = Config.from_dict(
         {
             "model": {"cell": cell, "hidden": hidden, **model},
             "loss": {"samples": 3},
-            "optim": {"lr": lr},
-            "run": {"batch": batch, "bptt": bptt},
+            "optim": optim or {},
+            "run": {"batch": batch, "bptt": bptt, "epochs": epochs},
         }
     )
     made = build_model(config, COUNTS)
     by_name = {id(p): name for name, p in made.named_parameters()}
-    return {by_name[id(p)]: rate for p, rate in learning_rates(config, made).items()}
+    return {by_name[id(p)]: rate for p, rate in learning_rates(config, made, words).items()}
+
+
+def of_plan(words, epochs, **optim):
+    """How the plan changes a rate."""
+    planned, plain = (rates(words=n, epochs=epochs, optim=optim) for n in (words, None))
+    return planned["embedding.weight"] / plain["embedding.weight"]
 
 
 @pytest.mark.parametrize("cell", list(CELLS))
@@ -45,10 +51,24 @@ def test_at_the_reference_width_and_block_they_are_the_cells():
 
 def test_all_go_with_lr_and_with_a_root_of_the_blocks_words():
     plain = rates()
-    for name, rate in rates(lr=3.0, batch=32).items():
+    for name, rate in rates(optim={"lr": 3.0}, batch=32).items():
         assert rate == pytest.approx(plain[name] * 3.0 / 2)
     for name, rate in rates(batch=1024).items():
         assert rate == pytest.approx(plain[name] * 2)
+
+
+def test_they_fall_with_the_words_of_the_text_and_with_the_passes_over_it():
+    once = of_plan(2_000_000, 1)
+    assert of_plan(16_000_000, 1) == pytest.approx(once / 2)
+    assert of_plan(2_000_000, 8) == pytest.approx(once / 4)
+    assert of_plan(2_000_000, 8, schedule="cosine") == of_plan(2_000_000, 8)
+    assert of_plan(1, 1) == 5.0  # no more than was tried
+
+
+def test_passes_that_nobody_planned_are_a_few():
+    for epochs, optim in ((1, {"schedule": "constant"}), ("auto", {})):
+        assert of_plan(2_000_000, epochs, **optim) == of_plan(2_000_000, 3)
+    assert of_plan(2_000_000, 1, optimizer="adagrad") == 1  # its steps shrink by themselves
 
 
 def test_sigmoid_layers_over_one_another_have_a_rate_of_their_own():

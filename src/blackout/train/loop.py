@@ -142,7 +142,9 @@ class Trainer:
         with tables_on(self.device):
             self.model = new_model(config, data.vocab, ranks=self.ranks).to(self.device)
         read_training_text(self.model, data.shard("train"))
-        self.optimizer = build_optimizer(config, self.model, data.vocab.counts)
+        self.optimizer = build_optimizer(
+            config, self.model, data.vocab.counts, len(data.shard("train").tokens)
+        )
         shape = BlockShape(config.run.bptt, config.run.batch)
         self.step = make_step(self.model, self.optimizer, shape)
         self.unread: list[int] = []  # words of the blocks whose results were not asked for yet

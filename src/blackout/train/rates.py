@@ -9,6 +9,11 @@ ruins the others at a larger one. So each kind has its own, in blocks of
 up; how fast depends on the cell, whose states and slopes differ. The more words a block has, the
 better it knows its direction: all rates go with the root of their number, above 2,560 with the
 cube root, since the recurrence bears no more.
+
+And they follow the plan. A run that reads little has to get somewhere within its steps, one that
+reads the same text again and again learns its rare words by heart the faster it goes. So the rates
+fall with the cube root of the words of the training text, and with the number of times each of them
+comes to the power 2/3: what one pass, three and ten over texts of 80,000 to 6 million words want.
 docs/experiments.md has the measurements.
 
 They are RMSProp's. Adagrad's steps fall with the root of their number, Adam's go along a mean of
@@ -27,7 +32,7 @@ from blackout.output.maxent import Features
 
 
 class Rates(NamedTuple):
-    """The rates of a cell at width 256."""
+    """The rates of a cell at width 256, in a run of some three passes."""
 
     input: float
     """Of rows of the input table, at every width."""
@@ -50,11 +55,15 @@ CELLS: dict[Cell, Rates] = {
 _SINGLE = 0.01  # biases and other numbers that are added as they are
 _FEATURE = 0.01  # hashed n-gram features
 _WIDTH, _WORDS = 256, 2560
+_TEXT, _ONE_PASS, _MOST_OF_PLAN = 1_120_502, 2.0, 5.0
+_USUAL_EPOCHS = 3  # where nobody knows how many there will be
 _OPTIMIZERS = {"rmsprop": 1.0, "adagrad": 32.0, "adam": 2.0}
 
 
-def learning_rates(config: Config, model: LanguageModel) -> dict[nn.Parameter, float]:
-    """The first learning rate of each parameter."""
+def learning_rates(
+    config: Config, model: LanguageModel, words: int | None = None
+) -> dict[nn.Parameter, float]:
+    """The first learning rate of each parameter; ``words``: of the training text, if known."""
     if config.optim.rates == "same":
         return dict.fromkeys(model.parameters(), config.optim.lr)
     cell, of_output = CELLS[config.model.cell], set(model.output.parameters())
@@ -75,12 +84,25 @@ def learning_rates(config: Config, model: LanguageModel) -> dict[nn.Parameter, f
             return float(stacked * width)
         return float(cell.recurrent * width**cell.recurrent_power)
 
-    optim, words = config.optim, config.run.batch * config.run.bptt
-    common = optim.lr * _OPTIMIZERS[optim.optimizer] * _of_words(words)
+    optim, block = config.optim, config.run.batch * config.run.bptt
+    common = optim.lr * _OPTIMIZERS[optim.optimizer] * _of_block(block) * _of_plan(config, words)
     return {p: common * rate(p) for p in model.parameters()}
 
 
-def _of_words(words: int) -> float:
+def _of_block(words: int) -> float:
     """How the rates follow the words of a block."""
     ratio = words / _WORDS
     return float(ratio ** (1 / 2 if ratio < 1 else 1 / 3))
+
+
+def _of_plan(config: Config, words: int | None) -> float:
+    """How the rates follow the words of the text and the passes over it.
+
+    Adagrad's steps become smaller by themselves as it goes on.
+    """
+    if words is None or config.optim.optimizer == "adagrad":
+        return 1.0
+    is_planned = config.schedule in ("linear", "cosine")
+    passes = config.run.planned_epochs if is_planned else _USUAL_EPOCHS
+    factor = _ONE_PASS * (_TEXT / max(words, 1)) ** (1 / 3) / passes ** (2 / 3)
+    return float(min(factor, _MOST_OF_PLAN))

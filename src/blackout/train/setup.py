@@ -29,10 +29,13 @@ def default_threads(config: Config, vocab_size: int) -> int:
     return 1 if per_block < 600e6 else 0
 
 
-def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> RowSparseOptimizer:
+def build_optimizer(
+    config: Config, model: LanguageModel, counts: ArrayLike, words: int | None = None
+) -> RowSparseOptimizer:
     """The optimiser of all parameters, each with its learning rate ("first_lr": where it begins).
 
-    Tables come with their update rates where these are used.
+    ``words``: of the training text, if known. Tables come with their update rates where these are
+    used.
     """
     optim = config.optim
     model.output.set_rate(own_rate(config))
@@ -41,7 +44,7 @@ def build_optimizer(config: Config, model: LanguageModel, counts: ArrayLike) -> 
     update_rates = {table.weight: table.update_rate for table in tables_of(model)}
     groups = [
         {"params": [p], "lr": rate, "first_lr": rate, "update_rate": update_rates.get(p)}
-        for p, rate in learning_rates(config, model).items()
+        for p, rate in learning_rates(config, model, words).items()
     ]
     common: dict[str, Any] = {
         "damping": default_damping(config) if optim.damping is None else optim.damping,

@@ -24,7 +24,7 @@ from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import MAY_CHANGE
 from blackout.work import scoring_flops, training_flops
 
-FORMAT = 3  # to be raised with every change of what the same settings compute
+FORMAT = 4  # to be raised with every change of what the same settings compute
 _AUTO_EPOCHS = 20  # a guess at how many epochs "auto" takes
 _OVERHEAD = 50_000  # what a word costs besides arithmetic, in operations that take as long
 
