@@ -17,7 +17,7 @@ TEXT = "WikiText-2"
 CELLS: tuple[Cell, ...] = ("sigmoid", "gru")
 WIDTHS = (64, 128, 256, 512, 1024, 2048)
 SEEDS = (1, 2)
-EPOCHS = 2
+EPOCHS = 1
 
 
 def study(lab: Lab) -> Finding:
