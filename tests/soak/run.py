@@ -7,6 +7,7 @@ command that repeats it. What hypothesis prints on top is the smallest case it c
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import secrets
 import subprocess
@@ -31,6 +32,7 @@ def main() -> int:
         print(f"round {rounds + 1}, seed {seed}, {options.cases} cases a property", flush=True)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(FOLDER)]
         done = subprocess.run([*command, f"--hypothesis-seed={seed}"], env=environment, check=False)
+        keep(seed, options.cases, done.returncode)
         if done.returncode:
             again = f"--cases {options.cases} --seed {seed}"
             print(f"seed {seed} failed; again: {sys.executable} {__file__} {again}", flush=True)
@@ -39,6 +41,15 @@ def main() -> int:
         if options.seed is not None or time.monotonic() >= end:
             print(f"{rounds} rounds of {options.cases} cases a property, no failure")
             return 0
+
+
+def keep(seed: int, cases: int, status: int) -> None:
+    """A line of the tally, from which tests/docs/tried.py makes a table."""
+    tally = FOLDER.parents[1] / "build" / "soak" / "tally.tsv"
+    tally.parent.mkdir(parents=True, exist_ok=True)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    with tally.open("a") as lines:
+        lines.write(f"{today}\t{seed}\t{cases}\t{status}\n")
 
 
 if __name__ == "__main__":
