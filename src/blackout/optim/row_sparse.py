@@ -269,7 +269,7 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             for name, value in saved.get(p, {}).items():
                 on_host = name in ("step", "damping") and not group["capturable"]
                 device = torch.device("cpu") if on_host else p.device
-                self.state[p][name] = value.to(device, kind_of(name, p), copy=True)
+                self.state[p][name] = value.to(device, kind_of(name, value, p), copy=True)
 
     def _checked_states(self, given: dict[str, Any]) -> dict[Tensor, dict[str, Any]]:
         """The states of the parameters in a saved state, which must fit them."""

@@ -18,10 +18,10 @@ from blackout.ops.reference.rmsprop import work_type
 __all__ = ["check_moment", "check_saved", "kind_of", "work_type"]
 
 
-def kind_of(name: str, p: Tensor) -> torch.dtype:
-    """The type of an entry of a parameter's state."""
+def kind_of(name: str, value: Tensor, p: Tensor) -> torch.dtype:
+    """The type of a saved entry of a parameter's state: no narrower than it was saved with."""
     kinds = {"step": torch.int64, "touched": torch.int32, "damping": torch.float64}
-    return kinds.get(name, work_type(p))
+    return kinds.get(name, torch.promote_types(value.dtype, work_type(p)))
 
 
 def check_moment(optimizer: str, name: str, value: Tensor, p: Tensor) -> None:
