@@ -20,8 +20,8 @@ class ReproduceOptions:
     """Rerun a figure, table or claim of the paper: blackout reproduce NAME --data DIR
 
     NAME is one of fig2a, fig2b, fig3a, fig3b, fig4a, fig4b, fig5, table1, table2, footnote1,
-    appendix-a, appendix-c, speedup, beyond, choose, defaults, widths, schedules. Finished runs are
-    kept below --out: a study that was stopped goes on with the same command.
+    appendix-a, appendix-c, speedup, beyond, choose, defaults, widths, schedules, cells. Finished
+    runs are kept below --out: a study that was stopped goes on with the same command.
     """
 
     name: tyro.conf.Positional[str]
@@ -43,11 +43,12 @@ class ReproduceOptions:
     workers: int = 0
     """Runs at a time; 0 for one a core."""
     minutes: tuple[float, ...] = ()
-    """For choose: how long each row is trained; by default 1, 3 and 9 minutes."""
+    """For choose and cells: how long each row is trained; by default 1, 3 and 9 minutes, and half
+    a minute, 1 and 2."""
     tries: int = 0
     """For choose: learning rates tried for each row, in runs of the least time; 0 for three."""
     threads: int = 0
-    """For choose: threads of a run; of one, the clock is processor time."""
+    """For choose and cells: threads of a run; of one, the clock is processor time."""
     vocab_size: int = 0
     """For choose: words of the vocabulary; 0 for 64,000."""
     peer: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ STUDIES = {
     "defaults": ("defaults", "study", "the default settings with every cell, width and block"),
     "widths": ("widths", "study", "the default settings at every width, by epoch and seed"),
     "schedules": ("schedules", "study", "how the learning rate should fall"),
+    "cells": ("cells", "study", "sigmoid, LSTM and GRU at equal training time"),
     "choose": ("choose", "study", "every layer, and programs of others, at equal training time"),
     "beyond": ("beyond", "study", "sharing, proposals, negatives and cells"),
 }
