@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from blackout.errors import UserError
+from blackout.ranks.known import Known
 
 
 class Traffic:
@@ -48,6 +49,8 @@ class Ranks:
         self.rank = 0 if group is None else dist.get_rank(group)
         self.size = 1 if group is None else dist.get_world_size(group)
         self.traffic = Traffic()
+        self.known: Known | None = None
+        """The block under way, where every rank has been told all of it."""
 
     @classmethod
     def of(cls, group: dist.ProcessGroup | Ranks | None) -> Ranks:
@@ -78,12 +81,8 @@ class Ranks:
         """The parts of all ranks, by rank; all have one shape and type."""
         if self.size == 1:
             return [part]
-        whole = part.new_empty(self.size, *part.shape)
-        if part.numel():
-            with self._counted(name, part.nbytes * (self.size - 1)):
-                places = [_raw(place) for place in whole.unbind(0)]
-                dist.all_gather(places, _raw(part), group=self.group)
-        return list(whole.unbind(0))
+        with self._counted(name, part.nbytes * (self.size - 1)):
+            return self._moved([part] * self.size, [part.shape] * self.size)
 
     def gather_uneven(
         self, part: Tensor, lengths: Sequence[int], name: str = "gather"
@@ -100,23 +99,35 @@ class Ranks:
         """All to all: ``parts[r]`` goes to rank r, of which a part of ``lengths[r]`` rows comes."""
         if self.size == 1:
             return list(parts)
-        like = parts[0]
-        width = math.prod(like.shape[1:]) * like.itemsize
-        sent = torch.cat([_raw(part) for part in parts])
-        got = sent.new_empty(sum(lengths) * width)
+        rest = parts[0].shape[1:]
+        width = math.prod(rest) * parts[0].itemsize
         with self._counted(name, width * (sum(lengths) - lengths[self.rank])):
-            dist.all_to_all_single(
-                got,
-                sent,
-                [n * width for n in lengths],
-                [len(part) * width for part in parts],
-                group=self.group,
-            )
-        pieces = got.split([n * width for n in lengths])
-        return [
-            piece.view(like.dtype).view(n, *like.shape[1:])
-            for piece, n in zip(pieces, lengths, strict=True)
+            return self._moved(parts, [torch.Size([n, *rest]) for n in lengths])
+
+    def _moved(self, sent: Sequence[Tensor], shapes: Sequence[torch.Size]) -> list[Tensor]:
+        """``sent[r]`` to rank r, of which something of that shape comes; the own part stays here.
+
+        Each part goes straight to its rank. gloo's collectives copy more, and take four times as
+        much processor time for few bytes; NCCL joins the parts into one launch.
+        """
+        # bytes: a backend moves them, whatever types it can add
+        got = [sent[0].new_empty(shape) for shape in shapes]
+        got[self.rank] = sent[self.rank].detach()
+        others = [r for r in range(self.size) if r != self.rank]
+        group, size = self.group, self.size
+        asked = [
+            dist.P2POp(dist.isend, _raw(sent[r]), group=group, group_peer=r)
+            for r in ((self.rank + i) % size for i in range(1, size))
+            if sent[r].numel()
         ]
+        asked += [
+            dist.P2POp(dist.irecv, _raw(got[r]), group=group, group_peer=r)
+            for r in others
+            if got[r].numel()
+        ]
+        for work in dist.batch_isend_irecv(asked) if asked else []:
+            work.wait()
+        return got
 
     def gather_numbers(self, numbers: Sequence[int], name: str = "sizes") -> list[list[int]]:
         """A few whole numbers of each rank, by rank."""
@@ -138,6 +149,8 @@ class Ranks:
         """
         if self.size == 1 or not part.numel():
             return part
+        if self.size == 2:  # as many bytes in one go
+            return add(self.gather(part, name))
         flat = part.reshape(-1)
         share = -(-len(flat) // self.size)
         padded = torch.cat([flat, flat.new_zeros(share * self.size - len(flat))])
@@ -193,8 +206,10 @@ class _Timed:
 
 def add(parts: Sequence[Tensor]) -> Tensor:
     """The sum of the parts of ranks, in rank order."""
-    total = parts[0].clone()
-    for part in parts[1:]:
+    if len(parts) == 1:
+        return parts[0].clone()
+    total = parts[0] + parts[1]
+    for part in parts[2:]:
         total += part
     return total
 

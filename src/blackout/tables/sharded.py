@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from blackout.ops.engine import Engine
-from blackout.ranks import Ranks, divide
+from blackout.ranks import Division, Ranks, divide
 from blackout.ranks.division import mark_divided
 from blackout.tables.local import Table
 
@@ -69,7 +69,9 @@ class ShardedTable(Table):
         """Rows of these words, of whatever rank, (..., size), float32 or wider."""
         if self.weight.dtype == torch.bfloat16:
             self.keep_product_gradients()  # sums over ranks are not rounded once more
-        rows: Tensor = _Lookup.apply(self.weight, words, self, self._engine())
+        known = self.ranks.known
+        told = None if known is None or known.inputs[self.ranks.rank] is not words else known.inputs
+        rows: Tensor = _Lookup.apply(self.weight, words, self, self._engine(), told)
         return rows
 
     @torch.no_grad()
@@ -85,14 +87,23 @@ class _Lookup(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, words: Tensor, table: ShardedTable, engine: Engine
+        ctx: Any,
+        weight: Tensor,
+        words: Tensor,
+        table: ShardedTable,
+        engine: Engine,
+        told: list[Tensor] | None,
     ) -> Tensor:
         ranks, division = table.ranks, table.division
         distinct, places = _checked(words, division.n_rows).unique(return_inverse=True)
         owner, order = division.owner(distinct).sort(stable=True)
         asked = owner.bincount(minlength=ranks.size).tolist()
-        wanted = ranks.exchange_numbers(asked)
-        parts = ranks.exchange(distinct[order].split(asked), wanted, "input words")
+        if told is None:
+            wanted = ranks.exchange_numbers(asked)
+            parts = ranks.exchange(distinct[order].split(asked), wanted, "input words")
+        else:
+            parts = _wanted_here(told, distinct, division)
+            wanted = [len(part) for part in parts]
         local = division.local(torch.cat(parts))
         found = engine.lookup(weight, local, weight.dtype)
         rows = torch.cat(ranks.exchange(found.split(wanted), asked, "input rows"))
@@ -111,7 +122,16 @@ class _Lookup(torch.autograd.Function):
         sums = grad.new_zeros(sum(ctx.asked), *ctx.row).index_add_(0, places, values.to(grad))
         parts = ranks.exchange(sums.split(ctx.asked), ctx.wanted, "input gradients")
         found = torch.cat(parts) / ranks.size
-        return table.row_gradient(local, found.to(table.gradient_dtype(found.dtype))), *[None] * 3
+        return table.row_gradient(local, found.to(table.gradient_dtype(found.dtype))), *[None] * 4
+
+
+def _wanted_here(told: list[Tensor], distinct: Tensor, division: Division) -> list[Tensor]:
+    """The distinct words of each rank whose rows are here, where all ranks' words are known."""
+    found = []
+    for rank, words in enumerate(told):
+        theirs = distinct if rank == division.rank else words.reshape(-1).unique()
+        found.append(theirs[division.owner(theirs) == division.rank])
+    return found
 
 
 def _checked(words: Tensor, n_rows: int) -> Tensor:

@@ -18,6 +18,7 @@ from blackout.models.state import State
 from blackout.ops.engine import BlockShape, Scalar, StepResult
 from blackout.optim import RowSparseOptimizer
 from blackout.ranks.division import is_complete
+from blackout.ranks.known import Known
 from blackout.text.streams import Block, columns_of
 
 __all__ = ["DividedStep", "Wishes"]
@@ -55,18 +56,29 @@ class DividedStep:
 
     def train(self, block: Block) -> None:
         own, count = block.share(self.ranks.rank, self.ranks.size), self.last - self.first
-        inputs, mask, targets = (self._moved(x) for x in (own.inputs, own.mask, own.targets))
-        read = self.model.read(inputs, self._own)
-        history = None if read.history is None else read.history[:, :count]
-        _, loss = self.model.output(
-            read.hidden[:, :count], targets[:, :count], mask[:, :count], history, self.divisor
-        )
+        mask, targets = (self._moved(x)[:, :count] for x in (own.mask, own.targets))
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        self.ranks.known = known = self._known(block)
+        try:
+            read = self.model.read(known.inputs[self.ranks.rank], self._own)
+            hidden = read.hidden[:, :count]
+            history = None if read.history is None else read.history[:, :count]
+            _, loss = self.model.output(hidden, targets, mask, history, self.divisor)
+            loss.backward()
+        finally:
+            self.ranks.known = None
         result = self._add_up(loss.detach())
         self.optimizer.step()
         self._own = read.state
         self._unread.append((result, self.optimizer.last_norm))
+
+    def _known(self, block: Block) -> Known:
+        """All ranks' shares of the block, each as the one that trains on it has it."""
+        shares = [block.share(rank, self.ranks.size) for rank in range(self.ranks.size)]
+        inputs = [self._moved(share.inputs) for share in shares]
+        targets = self._moved(np.where(block.mask, block.targets, -1))
+        parts = (slice(*self._columns(rank)) for rank in range(self.ranks.size))
+        return Known(inputs, [targets[:, part] for part in parts], self.divisor)
 
     def _add_up(self, loss: Tensor) -> Tensor:
         """Makes the body's gradients those of all ranks; gives the loss and the wishes of all."""

@@ -11,6 +11,10 @@ from torch import Tensor
 from blackout.errors import UserError
 from blackout.ranks import Ranks
 from blackout.ranks.group import add
+from blackout.ranks.known import Known
+
+TRAINING = SAMPLED, FULL = 1, 2
+"""What ranks do with the words that they train on."""
 
 
 class Block:
@@ -23,7 +27,14 @@ class Block:
     def __init__(self, ranks: Ranks, steps: int, columns: int, doing: int) -> None:
         self.ranks, self.steps = ranks, steps
         self.columns = [columns]
+        self.known: Known | None = None
         if ranks.size == 1:
+            return
+        known = ranks.known if doing in TRAINING else None
+        self.known = known
+        if known is not None:
+            self.columns = known.columns(steps)
+            assert self.columns[ranks.rank] == columns, "not the block that the ranks were told"
             return
         told = ranks.gather_numbers([steps, columns, doing])
         for rank, (others, _, does) in enumerate(told):
@@ -49,6 +60,12 @@ class Block:
         parts = self.ranks.gather_uneven(flat, self.lengths, name)
         shaped = zip(parts, self.columns, strict=True)
         return torch.cat([p.view(self.steps, b, *part.shape[2:]) for p, b in shaped], 1)
+
+    def factors(self, grad: Tensor) -> Tensor:
+        """The gradients of all ranks' objectives (T, B), ``grad`` (T, b) being this rank's."""
+        if self.known is not None:
+            return self.known.factors(self.steps, grad.dtype)
+        return self.gather(grad, "factors")
 
     def mine(self, whole: Tensor) -> Tensor:
         """This rank's columns (T, b, ...) of (T, B, ...)."""

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from blackout.ops.autograd import first_derivatives_only
-from blackout.output.divided.block import Block
+from blackout.output.divided.block import FULL, Block
 from blackout.output.divided.layer import whole_targets
 from blackout.ranks import Division, Ranks
-
-_TRAINING = 2
 
 
 class Settings(NamedTuple):
@@ -29,7 +27,7 @@ class _DividedSoftmax(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, to: Settings
     ) -> Tensor:
-        block = Block(to.ranks, 1, len(states), _TRAINING)
+        block = Block(to.ranks, 1, len(states), FULL)
         words = whole_targets(block, target, None, to.division.n_rows)[0]
         hidden = block.gather(states.to(to.product_dtype)[None], "states")[0]
         logits = torch.mm(hidden, weight.to(to.product_dtype).mT).to(states.dtype)  # (N, rows here)
@@ -55,7 +53,7 @@ class _DividedSoftmax(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, p, own, place = ctx.saved_tensors
         block, to = ctx.block, ctx.to
-        factor = block.gather(grad[None], "factors")[0]
+        factor = block.factors(grad[None])[0]
         d = -p
         if to.smoothing:
             d += to.smoothing / to.division.n_rows

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from blackout.errors import UserError
-from blackout.output.divided.block import Block
+from blackout.output.divided.block import SAMPLED, Block
 from blackout.output.divided.columns import Columns, drawn_columns
 from blackout.output.divided.sampled import Local, divided_objective
 from blackout.output.recompute import drawn_before, inside_backward, remember
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from blackout.output.flat import FlatSoftmax
     from blackout.output.sampling import SamplingLayer
 
-_TRAINING = 1
 _MOST_32 = 2**31
 
 
@@ -31,7 +30,7 @@ def sampled_value(
     states = layer.geometry.states(hidden)
     steps = len(target) if target.ndim > 1 else 1
     columns = target[:1].numel() if target.ndim > 1 else target.numel()
-    block = Block(layer.ranks, steps, columns, _TRAINING)
+    block = Block(layer.ranks, steps, columns, SAMPLED)
     words = whole_targets(block, target, mask, layer.n_classes)
     engine = layer.engine(states)
     drawn = _drawn(layer, words)
@@ -62,6 +61,8 @@ def sampled_value(
 
 def whole_targets(block: Block, target: Tensor, mask: Tensor | None, n_classes: int) -> Tensor:
     """The targets (T, B) of all ranks, -1 where there is none: four bytes each where they fit."""
+    if block.known is not None:
+        return block.known.words(block.steps)
     if mask is not None:
         target = target.masked_fill(~mask, -1)
     narrow = target.to(torch.int32) if n_classes < _MOST_32 else target

@@ -74,7 +74,7 @@ class _Divided(torch.autograd.Function):
         hidden, rows, target_rows, own_states, d_target, d_samples = ctx.saved_tensors
         local, work = ctx.local, ctx.work
         block, dtype, size = local.block, rows.dtype, hidden.shape[-1]
-        factor = block.gather(grad.to(work), "factors").view(hidden.shape[:2])
+        factor = block.factors(grad.to(work)).view(hidden.shape[:2])
         d_products = d_samples.to(dtype)
         d_target = d_target * factor.flatten()[local.own]
         d_hidden = torch.bmm(d_products, rows).to(work) * factor[..., None]
