@@ -1,14 +1,23 @@
 """Every parser against the files that once harmed one, or might: a line each, or a right answer."""
 
+import math
 import random
-import resource
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from tests.fuzz.crafted import crafted
+from tests.fuzz.peak import watched
 from tests.fuzz.targets import TARGETS, attempt
 from tests.fuzz.workshop import Workshop
+
+from blackout.config import Config
+from blackout.errors import UserError
+from blackout.files.tensors import save_tensors
+from blackout.models.saved import load, new_model
+from blackout.run_folder import RunFolder
+from blackout.text.vocab import Vocab
 
 HOSTILE = Path(__file__).parent.parent / "hostile"
 FILES = sorted(path for path in HOSTILE.glob("*/*") if path.is_file())
@@ -27,30 +36,54 @@ def test_good_files_are_taken(name, workshop):
         assert attempt(workshop, TARGETS[name], seed)
 
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# What people send one another; the promise is about these. Others may be shown on a page.
+MODELS = {"config", "vocab", "weights", "parts", "part", "arpa", "ngram", "rnnlm"}
+
+
+def most(name, size):
+    """Bytes of memory that a file of so many bytes may take."""
+    return 3 * size + (64 << 20) if name in MODELS else 100 * size + (200 << 20)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_hostile_file(path, workshop):
-    before, data = peak(), path.read_bytes()
+    name, data = path.parent.name, path.read_bytes()
     began = time.process_time()
-    attempt(workshop, TARGETS[path.parent.name], data)
-    assert peak() - before < 100 * len(data) + (200 << 20), "an absurd allocation"
+    with watched() as spent:
+        attempt(workshop, TARGETS[name], data)
+    assert spent.bytes <= most(name, len(data)), "an absurd allocation"
     assert time.process_time() - began < 30, "a hang"
 
 
 def test_good_files_with_one_thing_wrong(workshop):
     found = {}
     for name, fault, data in crafted(workshop):
-        before = peak()
-        try:
-            attempt(workshop, TARGETS[name], data)
-        except Exception as error:
-            found[f"{name}: {fault}"] = f"{type(error).__name__}: {error}"
-        if peak() - before > 200 << 20:
-            found[f"{name}: {fault}, memory"] = f"{(peak() - before) >> 20} MB"
+        with watched() as spent:
+            try:
+                attempt(workshop, TARGETS[name], data)
+            except Exception as error:
+                found[f"{name}: {fault}"] = f"{type(error).__name__}: {error}"
+        if spent.bytes > most(name, len(data)):
+            found[f"{name}: {fault}, memory"] = f"{spent.bytes >> 20} MB"
     assert not found, found
+
+
+def test_a_large_model_takes_no_more_than_its_multiple(tmp_path):
+    """Read whole, and refused at its last number: three times its files at the most."""
+    config = Config.from_dict({"model": {"hidden": 128}, "loss": {"samples": 3}})
+    vocab = Vocab.from_counts({"</s>": 1, **{f"w{i}": 1 for i in range(60_000)}})
+    folder = RunFolder(tmp_path)
+    fields = {"vocab_hash": vocab.hash, "config_hash": folder.describe(config, vocab)}
+    model = new_model(config, vocab)
+    for last in (0.5, math.inf):
+        model.output.weight.data[-1, -1] = last
+        save_tensors(folder.weights, model.state_dict(), fields)
+        size = sum(path.stat().st_size for path in tmp_path.iterdir())
+        assert size > 60e6
+        refused = math.isinf(last)
+        with watched() as spent, pytest.raises(UserError) if refused else nullcontext():
+            load(tmp_path)
+        assert spent.bytes <= most("weights", size)
 
 
 def test_every_folder_of_hostile_files_has_a_target():
