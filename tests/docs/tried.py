@@ -4,8 +4,8 @@
     python tests/docs/tried.py build/tests.xml …
 
 A promise's figure is the number of its tests' cases that passed; a line none of whose tests were
-run keeps its own. What `make fuzz`, `make sweep` and `make soak` have tried on this machine (their
-tallies in build/) becomes the tables at the end of the page.
+run keeps its own. What `make fuzz`, the sweep of faults and `make soak` have tried on this machine
+(their tallies in build/) becomes the tables at the end of the page.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def _swept() -> Iterator[str]:
         return
     total = sum(sum(found.values()) for found in cases.values())
     yield ""
-    yield f"**`make sweep`**: {total:,} runs up to {max(dates)}, each with one fault of the"
-    yield "system:"
+    yield f"**`python -m tests.faults.sweep`**: {total:,} runs up to {max(dates)}, each with one"
+    yield "fault of the system:"
     yield "of the disk an error; full from there on; half a write, as systems may; half a write and"
     yield "kill -9; of memory the n-th large piece; that and all later ones."
     rows = [

@@ -1,7 +1,8 @@
 """Old state or new state, never between, whatever goes wrong at the system: a part of the sweep.
 
-`make sweep` tries every operation (sweep.py, works.py, hungry.py); here are some of each work's,
-``BLACKOUT_SWEEP=1`` for all but the runs over ranks, of which test_kill_ranks tries some.
+`python -m tests.faults.sweep` tries every operation (sweep.py, works.py, hungry.py); here are some
+of each work's, with ``BLACKOUT_SWEEP=1`` all but the runs over ranks, of which test_kill_ranks
+tries some.
 """
 
 import json
