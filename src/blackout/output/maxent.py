@@ -5,7 +5,9 @@
 D is one table of numbers. The features of a history lie side by side, a window of the table from
 where its hash points to, so that those of all words are read as they lie in memory. Different
 histories may share numbers; :func:`count_shared` says how many do. Their derivatives are those of
-the logits: a block touches the features of its targets and samples alone.
+the logits: a block touches the features of its targets and samples alone, and those of samples only
+where the number is no longer 0. What is still 0 no target has had: it belongs to n-grams that do
+not occur, of which samples would fill the table.
 
 >>> features = Features(order=2, bits=10)
 >>> features.starts(torch.tensor([[7, 3], [7, 9]])).shape
