@@ -122,6 +122,29 @@ def head_and_optimizer():
     return head, optimizer
 
 
+def test_a_divided_head_on_one_rank_of_nccl(tmp_path):
+    """A group of one is the layer alone: the same samples, loss and gradients."""
+    torch.distributed.init_process_group(
+        "nccl", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    try:
+        group = torch.distributed.group.WORLD
+        for kind, more in ((blackout.BlackOut, {"samples": 100}), (blackout.Full, {})):
+            found = []
+            for given in ({}, {"process_group": group}):
+                torch.manual_seed(1)
+                layer = kind(64, 5000, **more, **given).to(GPU)
+                hidden = torch.randn(96, 64, device=GPU, requires_grad=True)
+                loss = layer(hidden, torch.arange(96, device=GPU)).loss
+                loss.backward()
+                grad = layer.weight.grad
+                found.append((loss, hidden.grad, grad.to_dense() if grad.is_sparse else grad))
+            for alone, one in zip(*found, strict=True):
+                torch.testing.assert_close(one, alone, rtol=1e-4, atol=1e-6)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_a_users_own_graph():
     """Forward, backward and step of a layer, captured: samples go on from replay to replay."""
     generator = torch.Generator().manual_seed(1)

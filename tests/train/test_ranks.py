@@ -1,21 +1,26 @@
 """One process and several: the same losses, the same weights, whoever goes on with whose run."""
 
+import resource
+from pathlib import Path
+
 import pytest
 import torch
 from tests.crew import RankError
 from tests.train.over_ranks import events, furthest, last, run, scored
 
+import blackout
 from blackout.errors import UserError
 from blackout.files.part_names import named_parts
 from blackout.models.saved import load
 from blackout.score.generate import generate
 from blackout.score.perplexity import evaluate
+from blackout.text.prepared import prepare
 
 LONG = {"batch": 3, "bptt": 1, "epochs": 3}  # more than 300 blocks
 SHORT = {"batch": 7, "bptt": 4, "epochs": 1}
 STRATA, GLOBAL = {"sampling": "strata"}, {"sampling": "global"}
 RUNS = {
-    "blackout": (2, LONG | STRATA),
+    "blackout": (2, LONG | STRATA | {"bias": True}),
     "lstm": (3, SHORT | GLOBAL | {"cell": "lstm", "bias": True}),
     "sampled": (4, SHORT | STRATA | {"loss": "sampled", "bias": True}),
     "nce": (2, SHORT | STRATA | {"loss": "nce", "log_z": "learned", "cell": "relu"}),
@@ -50,7 +55,7 @@ def test_one_process_and_several_are_the_same(lab, crew, tmp_path, name):
         assert found["test"] == several[0]["test"] == pytest.approx(alone["test"], rel=1e-4)
 
 
-MOVES = {"there and back": (1, 3, 1), "fewer": (4, 2), "the same": (3, 3), "two": (2, 1, 2)}
+MOVES = {"there and back": (1, 3, 1), "fewer": (4, 2), "the same": (3, 3)}
 
 
 @pytest.mark.parametrize("name", MOVES)
@@ -132,22 +137,82 @@ def test_a_start_that_replaces_processes_goes_on_by_itself(lab, crew, tmp_path):
     assert load(out).output.sampling == "strata"  # as it was begun on three ranks
 
 
-def differing(group, data, out, settings, others):
+def differing(group, data, out, settings, others=None, other_data=None, version=None):
     """Rank 1 is given something else."""
-    return run(group, data, out, others if group.rank() == 1 else settings)
+    if group.rank() == 0:
+        return run(group, data, out, settings)
+    own = blackout.__version__
+    blackout.__version__ = version or own
+    try:
+        return run(group, other_data or data, out, others or settings)
+    finally:
+        blackout.__version__ = own
 
 
-def test_ranks_that_differ_are_named_before_anything_is_written(lab, crew, tmp_path):
+@pytest.fixture(scope="module")
+def another(lab, tmp_path_factory):
+    """A prepared text with the same vocabulary, and one with another."""
+    folder, found = tmp_path_factory.mktemp("another"), []
+    *most, one, other = lab.text("train").read_text().splitlines(keepends=True)
+    texts = {"text": [*most, other, one], "vocabulary": [*most, one, other, "a zebra\n"]}
+    for name, lines in texts.items():
+        (folder / name).write_text("".join(lines))
+        found.append(prepare(folder / name, folder / f"data-{name}", valid=lab.text("valid")))
+    return [data.folder for data in found]
+
+
+def test_ranks_that_differ_are_named_before_anything_is_written(lab, crew, tmp_path, another):
     settings = lab.config(**SHORT).to_dict()
     other = lab.config(**(SHORT | {"hidden": 9})).to_dict()
     with pytest.raises(RankError) as caught:
         crew.run(differing, 3, lab.data.folder, tmp_path / "out", settings, other)
     assert caught.value.text.endswith("model.hidden is 8 on rank 0 and 9 on rank 1")
+    text, vocabulary = another
+    for what, named in (
+        ({"version": "0.0.1"}, "version of blackout is"),
+        ({"other_data": text}, "train text, its checksum is"),
+        ({"other_data": vocabulary}, "vocabulary, its checksum is"),
+    ):
+        with pytest.raises(RankError) as caught:
+            crew.run(differing, 2, lab.data.folder, tmp_path / "out", settings, **what)
+        assert named in caught.value.text
+        assert "on rank 1" in caught.value.text
     many = lab.config(**(SHORT | {"samples": 3})).to_dict()
     with pytest.raises(RankError) as caught:
         crew.run(run, 4, lab.data.folder, tmp_path / "out", many)
     assert "4 ranks cannot share 2 strata" in caught.value.text
     assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused(lab, crew, tmp_path, another):
+    out, settings = tmp_path / "out", lab.config(**SHORT).to_dict()
+    crew.run(run, 2, lab.data.folder, out, settings, stop=3)
+    with pytest.raises(RankError, match="is from a run with another vocabulary"):
+        crew.run(run, 2, another[1], out, settings, resume=True)
+
+
+def limited(group, room):
+    """One step of a layer of half a gigabyte with its moments, in so much more memory than now."""
+    status = Path("/proc/self/status").read_text()
+    now = int(status.split("VmData:")[1].split()[0]) * 1024
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (now + room, hard))
+    try:
+        layer = blackout.BlackOut(64, 1_000_000, 20, sampling="global", process_group=group)
+        update = blackout.RMSProp(layer.parameters(), lr=0.01)
+        layer(torch.randn(4, 64), torch.arange(4)).loss.backward()
+        update.step()
+        return layer.weight.shape[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux counts its memory")
+def test_a_layer_too_large_for_one_process_trains_on_two(crew):
+    room = 400 << 20
+    with pytest.raises(RankError, match=r"(?i)memory|allocate"):
+        crew.run(limited, 1, room)
+    assert crew.run(limited, 2, room) == [500_000, 500_000]
 
 
 def diverging(group, data, out, settings):

@@ -24,6 +24,9 @@ from blackout.text.streams import Block, columns_of
 __all__ = ["DividedStep", "Wishes"]
 
 
+_MANY = 2**16  # numbers of a parameter that are worth an exchange of their own
+
+
 class Wishes(NamedTuple):
     """What a rank wants after a block, or what any of them wanted."""
 
@@ -83,13 +86,20 @@ class DividedStep:
     def _add_up(self, loss: Tensor) -> Tensor:
         """Makes the body's gradients those of all ranks; gives the loss and the wishes of all."""
         said = torch.tensor([float(wish) for wish in self.wishes], device=loss.device)
-        zeros = (torch.zeros_like(p) if p.grad is None else p.grad for p in self.body)
-        flat = torch.cat([*(g.float().reshape(-1) for g in zeros), loss.float().view(1), said])
-        mean = self.ranks.sum_in_order(flat, "body gradients") / self.ranks.size
-        *parts, result = mean.split([*(p.numel() for p in self.body), 1 + len(said)])
-        for p, part in zip(self.body, parts, strict=True):
+        few = [p for p in self.body if p.numel() < _MANY]
+        for p in self.body:
+            if p.numel() >= _MANY:  # not copied, what is large
+                p.grad = self._mean(_gradient(p)).to(p.dtype)
+        numbers = [*(_gradient(p).view(-1) for p in few), loss.float().view(1), said]
+        *parts, result = self._mean(torch.cat(numbers)).split(
+            [*(p.numel() for p in few), 1 + len(said)]
+        )
+        for p, part in zip(few, parts, strict=True):
             p.grad = part.view_as(p).to(p.dtype)
         return result
+
+    def _mean(self, part: Tensor) -> Tensor:
+        return self.ranks.sum_in_order(part, "body gradients").div_(self.ranks.size)
 
     def agree(self, wishes: Wishes) -> Wishes:
         """Sends a rank's wishes with the next block; gives those of all that were sent so far.
@@ -135,3 +145,9 @@ class DividedStep:
 
     def _columns(self, rank: int) -> tuple[int, int]:
         return columns_of(self.streams, rank, self.ranks.size)
+
+
+def _gradient(p: nn.Parameter) -> Tensor:
+    """Its gradient in float32; 0 where it has none."""
+    grad = torch.zeros_like(p) if p.grad is None else p.grad
+    return grad.float().contiguous()
