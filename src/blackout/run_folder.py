@@ -31,7 +31,7 @@ from typing import Any
 
 from blackout.config import Config
 from blackout.errors import UserError
-from blackout.files.atomic import make_folder, remove_leftovers, replacing
+from blackout.files.atomic import make_folder, remove, remove_leftovers, replacing
 from blackout.files.lock import locked
 from blackout.files.part_names import named_parts, remove_parts
 from blackout.files.plain_json import from_json
@@ -110,7 +110,7 @@ class RunFolder:
         """Deletes them and their parts, and parts that no checkpoint names."""
         for path in self._checkpoint_files():
             if path < newest:
-                path.unlink()
+                remove(path)
         remove_parts(self.checkpoints, _STEP, keep=named_parts(newest))
 
     def _checkpoint_files(self) -> list[Path]:
@@ -127,7 +127,7 @@ class RunFolder:
         remove_leftovers(self.weights)
         self.remove_old_parts()
         for path in self.checkpoints.glob(f".{_STEP}*.partial"):
-            path.unlink()
+            remove(path)
         newest = self.newest_checkpoint()
         remove_parts(self.checkpoints, _STEP, keep=named_parts(newest) if newest else ())
 

@@ -126,6 +126,8 @@ class Sweep:
             return f"half a write is no error: {ended.errors!r}"
         if ended.status == 1 and (len(lines) != 1 or ended.errors.splitlines()[-1] != lines[0]):
             return f"not one line: {ended.errors[-300:]!r}"
+        if ended.status == 1 and fault in DISK and "--debug" in lines[0]:
+            return f"an error that was not expected: {lines[0]!r}"
         if ended.status == 1 and fault in MEMORY and "memory" not in lines[0]:
             return f"it does not speak of memory: {lines[0]!r}"
         if wrong := work.fault():

@@ -12,7 +12,7 @@ from typing import IO
 
 from blackout.errors import UserError
 
-__all__ = ["make_folder", "remove_leftovers", "replacing", "replacing_text"]
+__all__ = ["make_folder", "remove", "remove_leftovers", "replacing", "replacing_text"]
 
 
 @contextmanager
@@ -123,6 +123,14 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{folder}: cannot make this folder: {error.strerror}") from None
+
+
+def remove(path: Path) -> None:
+    """Deletes a file."""
+    try:
+        path.unlink()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be deleted: {error.strerror}") from None
 
 
 def remove_leftovers(path: Path) -> None:

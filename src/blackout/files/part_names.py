@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from blackout.files.atomic import remove
+
 __all__ = ["PARTS", "named_parts", "part_path", "parts_field", "remove_parts"]
 
 PARTS = "parts"
@@ -66,4 +68,4 @@ def remove_parts(folder: Path, stem: str, keep: Iterable[Path] = ()) -> None:
     for pattern in (f"{_PREFIX}{stem}*{_SUFFIX}", f".{_PREFIX}{stem}*.partial"):
         for path in folder.glob(pattern):
             if path.name not in kept:
-                path.unlink()
+                remove(path)

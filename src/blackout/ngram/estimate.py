@@ -157,10 +157,14 @@ def _replacing_model(out: Path, folder: Path) -> Iterator[Callable[[bytes], obje
     """Takes ARPA text and leaves, if all goes well, a model of the right kind at ``out``."""
     if out.suffix == ".bin":
         # without a name, so that nothing of it is left whatever ends this process
-        with tempfile.TemporaryFile(dir=folder) as text:
-            yield text.write
-            text.seek(0)
-            NGram.load(f"/dev/fd/{text.fileno()}").save(out)
+        try:
+            with tempfile.TemporaryFile(dir=folder) as text:
+                yield text.write
+                text.seek(0)
+                NGram.load(f"/dev/fd/{text.fileno()}").save(out)
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"temporary folder {folder}: cannot be written: {reason}") from None
     elif out.suffix == ".gz":
         with replacing(out) as file, GzipWriter(file) as packed:
             yield packed.write
