@@ -12,6 +12,7 @@ from torch import Tensor
 
 from blackout import _native
 from blackout.ops.cpu.arrays import buffer, convert, converted, floats, numbers
+from blackout.ops.cpu.factor import Factor
 from blackout.ops.engine import RecurrenceGradients
 
 CELLS = {"lstm": 3, "gru": 4}
@@ -55,19 +56,12 @@ def gated_forward(
     kept = state if keep is None else state * keep[0][:, None]
     operands[0], before[0] = kept[0], kept[-1]
     product = buffer((streams, width), torch.float32)
-    multiplied = (
-        product
-        if product_dtype == torch.float32
-        else product.new_empty(product.shape, dtype=product_dtype)
-    )
-    transposed, each_operand = matrix.mT, operands.unbind()
+    factor, each_operand = Factor(matrix, transposed=True), operands.unbind()
     addresses = [
         [floats(part) for part in array.unbind()] for array in (gates, before, inner, outputs)
     ]
     for t in range(steps):
-        torch.mm(each_operand[t], transposed, out=multiplied)
-        if multiplied is not product:
-            convert(multiplied, product)
+        factor.multiply(each_operand[t], product)
         last = t + 1 == steps
         g, b, i, o = (array[t] for array in addresses)
         _native.cell_forward(
@@ -100,6 +94,7 @@ def gated_backward(
     delta = buffer((steps, streams, width), dtype)  # by the inputs
     products = buffer((steps, streams, width), dtype) if cell == "gru" else delta
     carry, carry_cell = (torch.zeros(streams, size) for _ in range(2))
+    factor = Factor(matrix, transposed=False)
     for t in reversed(range(steps)):
         last = t + 1 == steps
         _native.cell_backward(
@@ -120,11 +115,8 @@ def gated_backward(
             threads,
         )
         if t or state_gradient:
-            back = torch.mm(products[t], matrix)
-            if cell == "gru":
-                carry += back  # beside the direct way
-            else:
-                carry.copy_(back)
+            # a GRU has a direct way too, which is there already
+            factor.multiply(products[t], carry, add=cell == "gru")
     d_state = None
     if state_gradient:
         d_state = carry[None] if cell == "gru" else torch.stack([carry, carry_cell])
