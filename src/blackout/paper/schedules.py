@@ -12,10 +12,10 @@ from blackout.paper.networks import Case, open_texts, perplexity, shown, trial
 
 SCHEDULES = ("linear", "cosine", "validation", "constant")
 RATES = (0.5, 1.0)
-EPOCHS = (1, 3)
+EPOCHS = (2,)
 CASES = (
     Case("WikiText-2", "sigmoid", 256),
-    Case("WikiText-2", "gru", 256),
+    Case("WikiText-2", "gru", 64),
 )
 QUICK = (Case("WikiText-2", "sigmoid", 16, batch=32),)
 
