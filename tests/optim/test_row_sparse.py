@@ -233,6 +233,17 @@ def test_tables_of_every_type_move(optimizer_class, dtype):
 
 
 @every_optimizer
+def test_single_numbers_and_empty_tables_of_bfloat16_are_parameters_too(optimizer_class):
+    """A learned log Z of NCE is one."""
+    number, none = nn.Parameter(torch.tensor(2.0).bfloat16()), nn.Parameter(torch.ones(0, 4))
+    none.data = none.data.bfloat16()
+    optimizer = optimizer_class([number, none], lr=0.5)
+    number.grad, none.grad = torch.ones_like(number), torch.ones_like(none)
+    optimizer.step()
+    assert float(number.detach()) < 2
+
+
+@every_optimizer
 def test_a_gradient_of_single_numbers_is_one(optimizer_class):
     """``sparse_coo`` with an index for each number, not for each row."""
     results = []

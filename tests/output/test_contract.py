@@ -121,3 +121,13 @@ def test_a_second_derivative_is_refused(layer):
     loss = layer.train()(hidden, torch.randint(V, (4, 3))).loss
     with pytest.raises(RuntimeError, match="first derivatives only"):
         torch.autograd.grad(loss, hidden, create_graph=True)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_no_classes_at_all_are_none(layer, own):
+    """Candidates that a filter took away, the same for all states or their own."""
+    none = torch.zeros((4, 0) if own else (0,), dtype=torch.int64)
+    assert layer.log_prob(states(4), none).shape == (4, 0)
+    assert layer.topk(states(4), 0, classes=none).indices.shape == (4, 0)
+    with pytest.raises(UserError, match="k is 1, more than there are classes"):
+        layer.topk(states(4), 1, classes=none)

@@ -41,6 +41,7 @@ from blackout.output.results import (
 )
 from blackout.output.surroundings import undisturbed
 from blackout.output.targets import (
+    by_state,
     check_shapes,
     check_states,
     checked_classes,
@@ -290,7 +291,7 @@ class OutputLayer(nn.Module, ABC):
             parts = [part for _, part in self.log_prob_tiles(flat, past)]
             return torch.cat(parts, 1).view(*hidden.shape[:-1], self.n_classes)
         classes = checked_classes(classes, hidden.shape[:-1], self.n_classes)
-        wanted = classes.reshape(-1, classes.shape[-1]).expand(len(flat), -1)
+        wanted = by_state(classes).expand(len(flat), -1)
         found = columns_of_tiles(self.log_prob_tiles(flat, past), wanted)
         return found.view(*hidden.shape[:-1], classes.shape[-1])
 

@@ -25,7 +25,7 @@ from blackout.output.maxent import Features
 from blackout.output.options import require_one_of, takes_options_of
 from blackout.output.results import TopK, best_of_all, best_of_tiles
 from blackout.output.surroundings import undisturbed
-from blackout.output.targets import check_states, checked_classes
+from blackout.output.targets import by_state, check_states, checked_classes
 from blackout.ranks import Ranks, divide
 from blackout.tables import STORAGE, ShardedTable, Table
 
@@ -316,12 +316,12 @@ class FlatSoftmax(OutputLayer):
         found = self._some_products(states, classes)
         if self.features is None:
             return found
-        own = classes.reshape(-1, classes.shape[-1]).expand(len(states), -1)
+        own = by_state(classes).expand(len(states), -1)
         return found + self.features.at(history, own)
 
     def _some_products(self, states: Tensor, classes: Tensor) -> Tensor:
         if classes.ndim > 1:
-            classes = classes.reshape(-1, classes.shape[-1])
+            classes = by_state(classes)
             rows = self.geometry.vectors(self.table(classes))  # (N, n, h)
             found = torch.einsum("nh,nkh->nk", states, rows.to(states.dtype))
             return found if self.biases is None else found + self.biases(classes)
@@ -384,12 +384,12 @@ class FlatSoftmax(OutputLayer):
         for first in range(0, max(len(states), 1), some):
             asked, here = classes, slice(first, first + some)
             if classes is not None and own:
-                asked = classes.reshape(-1, classes.shape[-1])[here]
+                asked = by_state(classes)[here]
             tiles = self._logit_tiles(states[here], asked, None if past is None else past[here])
             found.append(best_of_tiles(tiles, k))
         values, indices = (torch.cat(parts) for parts in zip(*found, strict=True))
         if classes is not None:
-            wanted = classes.reshape(-1, classes.shape[-1])
+            wanted = by_state(classes)
             indices = wanted.gather(1, indices) if own else classes[indices]
         shape = (*hidden.shape[:-1], k)
         return TopK(values.view(shape), indices.view(shape))
@@ -401,6 +401,6 @@ class FlatSoftmax(OutputLayer):
         if classes is None:
             yield from self.scores(states, history).logit_tiles(states)
             return
-        for first in range(0, classes.shape[-1], exact.TILE):
+        for first in range(0, max(classes.shape[-1], 1), exact.TILE):
             some = classes[..., first : first + exact.TILE]
             yield first, self._some_logits(states, some, history)

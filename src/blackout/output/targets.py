@@ -150,3 +150,8 @@ def checked_classes(
             wrong = low if low < 0 else high
             raise UserError(f"{name} has {wrong}, which is not a class: 0 … {n_classes - 1}")
     return classes
+
+
+def by_state(classes: Tensor) -> Tensor:
+    """Classes (n,), the same for all states, or (..., n), as rows: (1, n) or (N, n)."""
+    return torch.atleast_2d(classes).flatten(0, -2)

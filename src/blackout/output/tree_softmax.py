@@ -29,7 +29,7 @@ from blackout.output.maxent import Features
 from blackout.output.options import require_one_of, takes_options_of
 from blackout.output.results import TopK, best_of_tiles
 from blackout.output.surroundings import undisturbed
-from blackout.output.targets import checked_classes
+from blackout.output.targets import by_state, checked_classes
 from blackout.output.tree_features import log_prob_of_paths
 from blackout.output.tree_tiles import Tile
 from blackout.output.trees import check_tree, node_masses
@@ -280,7 +280,7 @@ class TreeSoftmax(OutputLayer):
             return super().log_prob(hidden, None, history)
         classes = checked_classes(classes, hidden.shape[:-1], self.n_classes)
         states = wide(hidden.reshape(-1, self.in_features))
-        wanted = classes.reshape(-1, classes.shape[-1]).expand(len(states), -1)
+        wanted = by_state(classes).expand(len(states), -1)
         row = torch.arange(len(states), device=states.device).repeat_interleave(wanted.shape[1])
         past = None if history is None else history.reshape(len(states), -1)
         found = self.exact(states, row, wanted.reshape(-1), past)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -112,7 +113,7 @@ def stored(new: Tensor, dtype: torch.dtype, rows: Tensor | None, rounding: Round
     if dtype != torch.bfloat16:
         return new.to(dtype)
     if rows is None:
-        rows = torch.arange(len(new), device=new.device)
+        rows = torch.arange(math.prod(new.shape[:1]), device=new.device)  # 1 for a single number
     return rounded(new, rounding.numbers(rows), rounding_key(rounding, new.device))
 
 
@@ -132,7 +133,7 @@ def rounded(values: Tensor, rows: Tensor, key: Tensor) -> Tensor:
     16 random bits are added below the bits that stay. They are a pure function of the key, the row
     and the column; four columns share one draw of 64 bits.
     """
-    flat = values.reshape(len(values), -1)
+    flat = values.reshape(len(rows), math.prod(values.shape[1:]))
     draws = (flat.shape[1] + 3) // 4
     place = rows[:, None] * draws + torch.arange(draws, device=rows.device) + 1
     bits = mix64(place * GOLDEN + key)  # (U, draws)
