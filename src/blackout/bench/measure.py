@@ -52,6 +52,8 @@ class Speed:
     peak_device_bytes: int = 0
     products_words_per_second: float = 0.0
     traffic_words_per_second: float = 0.0
+    processor_seconds: float = 0.0
+    """Of one piece of the work, on all threads: what other programs take does not count."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -215,9 +217,12 @@ def _measure(
     rates: list[float] = []
     gemms: list[float] = []
     fractions: list[float] = []
+    processor: list[float] = []
     start = time.perf_counter()
     while len(rates) < 3 or time.perf_counter() - start < duration:
+        began = time.process_time()
         rate = words / seconds(work, each, wait)
+        processor.append((time.process_time() - began) / each)
         gemm = product_flops / seconds(products, each, wait)
         rates.append(rate)
         gemms.append(gemm)
@@ -228,4 +233,5 @@ def _measure(
         statistics.median(gemms),
         statistics.median(fractions),
         peak_rss_bytes(),
+        processor_seconds=statistics.median(processor),
     )

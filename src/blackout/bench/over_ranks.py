@@ -40,6 +40,8 @@ class RanksSpeed:
     table_bytes: int
     """Word tables of a rank, without their moments."""
     peak_rss_bytes: int
+    processor_seconds: float
+    """Of one block on a rank, waiting left out."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,11 +58,12 @@ def measure_over_ranks(
     each = seconds(bench.train_block, 3, wait)
     (first, *_) = ranks.gather_numbers([max(3, int(duration / each))], "agreement")
     ranks.traffic.clear()
-    started = time.perf_counter()
+    started, began = time.perf_counter(), time.process_time()
     for _ in range(first[0]):
         bench.train_block()
     wait()
     spent = time.perf_counter() - started
+    processor = (time.process_time() - began) / first[0]
     peak, traffic = peak_rss_bytes(), ranks.traffic
     by_exchange = {name: count // first[0] for name, count in traffic.bytes.items()}
     share = sum(traffic.seconds.values()) / spent
@@ -68,9 +71,9 @@ def measure_over_ranks(
     products = BlockProducts(config, vocab_size, device, None)
     products.run()
     gemm = products.flops / seconds(products.run, 3, wait)
-    figures = [words * first[0] / spent, gemm, share]
+    figures = [words * first[0] / spent, gemm, share, processor]
     told = ranks.gather(torch.tensor(figures, dtype=torch.float64, device=ranks.device))
-    rates, gemms, shares = torch.stack(told).T.tolist()
+    rates, gemms, shares, processors = torch.stack(told).T.tolist()
     sizes = ranks.gather_numbers([sum(by_exchange.values()), tables, peak])
     received, table_bytes, peaks = (max(numbers) for numbers in zip(*sizes, strict=True))
     flops = training_flops(config, vocab_size)
@@ -85,4 +88,5 @@ def measure_over_ranks(
         sum(shares) / len(shares),
         table_bytes,
         peaks,
+        max(processors),
     )

@@ -146,6 +146,7 @@ def _over_ranks(options: BenchTrainOptions, config: Config, ranks: Ranks) -> Non
     for name, size in sorted(speed.bytes_by_exchange.items(), key=lambda item: -item[1]):
         say(f"  {name:<20} {size:,}")
     say(f"time in communication  {speed.communication_share:.0%}, waiting included")
+    say(f"processor time         {speed.processor_seconds * 1e3:,.1f} ms a block and rank")
     say(f"word tables            {speed.table_bytes / 2**20:,.1f} MiB a rank")
     say(f"peak memory            {speed.peak_rss_bytes / 2**30:.2f} GiB a rank")
     options.output.result({**speed.to_dict(), "threads": threads})
@@ -160,6 +161,8 @@ def show(output: Output, speed: Speed, threads: int) -> None:
     kind = "on the GPU" if on_gpu else "float32"
     output.say(f"matrix rate, {kind:<10}{speed.gemm_flops / 1e9:,.1f} GFLOP/s")
     output.say(f"fraction of that rate  {speed.fraction_of_gemm:.3f}")
+    if not on_gpu:
+        output.say(f"processor time         {speed.processor_seconds * 1e3:,.1f} ms a block")
     if speed.products_words_per_second:
         output.say(f"floor: the products    {speed.products_words_per_second:,.0f} words/s")
         output.say(f"floor: rows' traffic   {speed.traffic_words_per_second:,.0f} words/s")
