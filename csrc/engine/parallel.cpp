@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -44,18 +45,41 @@ const OpenMp &open_mp() {
   return runtime;
 }
 
+// The first exception of any thread: one that left a thread would end the process.
+class Raised {
+ public:
+  void now() noexcept {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!first_) first_ = std::current_exception();
+  }
+  void again() const {
+    if (first_) std::rethrow_exception(first_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr first_;
+};
+
 struct Job {
   TaskFunction function;
   void *context;
   int tasks;
+  Raised *raised;
+
+  // Every `count`-th task from `number` on: what one of `count` threads does.
+  void share(int number, int count) const noexcept {
+    try {
+      for (int task = number; task < tasks; task += count) function(context, task);
+    } catch (...) {
+      raised->now();
+    }
+  }
 };
 
 void open_mp_thread(void *data) {
-  const Job &job = *static_cast<Job *>(data);
   const OpenMp &runtime = open_mp();
-  int count = runtime.thread_count();
-  for (int task = runtime.thread_number(); task < job.tasks; task += count)
-    job.function(job.context, task);
+  static_cast<Job *>(data)->share(runtime.thread_number(), runtime.thread_count());
 }
 
 // ------------------------------------------------------------------ threads of our own
@@ -89,16 +113,13 @@ class OwnPool {
       busy_ = static_cast<int>(threads_.size());
     }
     wake_.notify_all();
-    share(job, 0);
+    job.share(0, count());
     std::unique_lock<std::mutex> lock(mutex_);
     done_.wait(lock, [this] { return busy_ == 0; });
   }
 
  private:
-  void share(const Job &job, int number) {
-    int count = static_cast<int>(threads_.size()) + 1;
-    for (int task = number; task < job.tasks; task += count) job.function(job.context, task);
-  }
+  int count() const { return static_cast<int>(threads_.size()) + 1; }
 
   void work(int number) {
     uint64_t seen = 0;
@@ -111,7 +132,7 @@ class OwnPool {
         seen = generation_;
         job = job_;
       }
-      share(job, number);
+      job.share(number, count());
       std::lock_guard<std::mutex> lock(mutex_);
       if (--busy_ == 0) done_.notify_one();
     }
@@ -149,12 +170,14 @@ void run_tasks(int tasks, int threads, TaskFunction function, void *context) {
     for (int task = 0; task < tasks; ++task) function(context, task);
     return;
   }
-  Job job{function, context, tasks};
+  Raised raised;
+  Job job{function, context, tasks, &raised};
   // Always the full number of threads: GNU's runtime ends and restarts threads when it changes.
   if (open_mp().found())
     open_mp().parallel(open_mp_thread, &job, static_cast<unsigned>(threads), 0);
   else
     run_on_own_pool(job, threads);
+  raised.again();
 }
 
 }  // namespace blackout

@@ -12,7 +12,8 @@ namespace blackout {
 
 using TaskFunction = void (*)(void *context, int task);
 
-// Calls function(context, task) for task = 0 … tasks-1 on up to `threads` threads; no exceptions.
+// Calls function(context, task) for task = 0 … tasks-1 on up to `threads` threads. An exception of
+// one of them, such as memory that cannot be had, is raised here when all threads are done.
 void run_tasks(int tasks, int threads, TaskFunction function, void *context);
 
 // "openmp" when the pool is borrowed, else "own".

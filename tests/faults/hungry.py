@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
 from tests.conftest import Lab
 from tests.faults.works import OfFiles, Preparing, Training, Work
 
 from blackout.cli.main import main
+from blackout.memory import shortage
+from blackout.ops.dispatch import engine_for
 
 LEAST = (1 << 20) + 1
 """What counts as large; more than a whole number of what Python itself asks for at a time."""
 TYPES, WORDS = 6000, 9_000
+
+
+class OnThreads(Work):
+    """Native code whose threads ask for memory of their own; nothing is written."""
+
+    def set_up(self) -> None:
+        self.old_folder.mkdir()
+
+    def do(self, rank: int = 0) -> int:
+        torch.set_num_threads(2)
+        try:
+            table = torch.empty(4, 2 * LEAST // 4)
+            engine_for("native", table.device, table.dtype).fill_uniform(table, 1.0, 7, None)
+        except (MemoryError, RuntimeError) as error:
+            os.write(2, f"blackout threads: {shortage(error)}\n".encode())
+            return 1
+        return 0
+
+    def fault(self) -> str | None:
+        return None
+
+    def is_new(self) -> bool:
+        return True
 
 
 def hungry_works(folder: Path, quick: bool) -> Iterator[Work]:
@@ -48,6 +75,7 @@ def hungry_works(folder: Path, quick: bool) -> Iterator[Work]:
         written = [f"--probs={out / 'probs'}", "--threads=1"]
         return ["eval", str(texts / "network"), str(text), *written]
 
+    yield OnThreads("threads of native code", lab, folder / "threads")
     yield OfFiles("estimating", lab, folder / "estimated", estimate, ("model.bin",))
     yield OfFiles("mixing", lab, folder / "mixed", mix, ("probs",))
     yield OfFiles("scoring", lab, folder / "scored", score, ("probs",))

@@ -49,6 +49,6 @@ def test_operations_on_the_disk(swept):
 
 
 def test_large_pieces_of_memory(swept):
-    """Estimating, mixing, scoring, preparing, training from the start and later: one line."""
-    for one in of_faults(swept, MEMORY, works=6):
+    """Threads, estimating, mixing, scoring, preparing, training from the start and later."""
+    for one in of_faults(swept, MEMORY, works=7):
         assert one["failed"] == one["cases"], one
