@@ -21,8 +21,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.faults.system import DISK, MEMORY, Shim, is_under_shim, run_under_shim
+
+if TYPE_CHECKING:
+    from tests.faults.works import Work
 
 TALLY = Path(__file__).parents[2] / "build" / "sweep" / "tally.jsonl"
 _LIMIT = 120  # seconds; who takes longer hangs
@@ -56,7 +60,7 @@ class Sweep:
     def __init__(self, folder: Path, least: int) -> None:
         self.folder, self.least, self.shim = folder, least, Shim()
 
-    def run(self, work, fault: str, first: int, every: int) -> Swept:  # type: ignore[no-untyped-def]
+    def run(self, work: Work, fault: str, first: int, every: int) -> Swept:
         swept = Swept(work.name, fault)
         n = first
         while True:
@@ -70,7 +74,7 @@ class Sweep:
                 swept.found.append(f"operation {n}: {wrong}")
             n += every
 
-    def with_fault(self, work, fault: str, n: int) -> Ended:  # type: ignore[no-untyped-def]
+    def with_fault(self, work: Work, fault: str, n: int) -> Ended:
         victim = n % work.ranks
 
         def armed(rank: int) -> Callable[[], int]:
@@ -114,7 +118,7 @@ class Sweep:
         seen.unlink(missing_ok=True)
         return Ended(status, errors, counted if status >= 0 else sys.maxsize)
 
-    def judge(self, work, fault: str, ended: Ended) -> str | None:  # type: ignore[no-untyped-def]
+    def judge(self, work: Work, fault: str, ended: Ended) -> str | None:
         """What is wrong with the end of a child, or with what it left."""
         lines = [line for line in ended.errors.splitlines() if line.startswith("blackout ")]
         killed = fault == "dies" and ended.status == -signal.SIGKILL
@@ -138,7 +142,7 @@ class Sweep:
             return "all seemed well, but it is not the new state"
         return self.done_again(work)
 
-    def done_again(self, work) -> str | None:  # type: ignore[no-untyped-def]
+    def done_again(self, work: Work) -> str | None:
         """Without a fault it comes to the new state, and nothing is left of the old."""
         children = [self.child(lambda r=r: work.do(r), "fails", r) for r in range(work.ranks)]  # type: ignore[misc]
         ended = [self.wait(child, rank) for rank, child in enumerate(children)]
@@ -161,7 +165,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="leave out runs over ranks and pages")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="blackout-sweep-", dir=os.environ.get("SWEEP_FOLDER")))
+    folder = Path(tempfile.mkdtemp(prefix="blackout-sweep-"))
     try:
         if not is_under_shim():
             return run_under_shim("tests.faults.sweep", sys.argv[1:], folder)
