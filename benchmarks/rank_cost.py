@@ -25,7 +25,7 @@ WORDS = 2560  # of a rank, B T = 128 x 20
 STATE, STORED = 2, 4  # bytes of a number: hidden states in bf16, tables in float32
 NVLINK = 450e9  # bytes/s that a GPU receives from those of its machine
 ETHERNET = {"100 Gb/s": 12.5e9, "400 Gb/s": 50e9}  # bytes/s that a machine receives from others
-EXCHANGES = 8  # of a block of the toolkit
+EXCHANGES = 10  # of a block of the toolkit on more than two ranks
 NEAR, FAR = 15e-6, 40e-6  # seconds before the first byte, inside a machine and between them
 EAGER = 3.3e-3  # the layer's forward, backward and update, launched by Python, as ranks do now
 
