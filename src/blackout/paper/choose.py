@@ -151,13 +151,14 @@ def _setting(bench: Bench) -> str:
     lab, tries, units = bench.lab, bench.tries, _config(bench, {"loss": {}}, 1.0).model.hidden
     text = "text that ships with Python" if lab.quick else CORPUS
     clock = "processor time of one thread" if bench.threads == 1 else f"{bench.threads} threads"
-    tuned = "the default learning rates"
+    tuned, chose = "the default learning rates", ""
     if tries > 1:
         tuned = f"the learning rate the best of {tries} tries of {bench.minutes[0]:g} min"
+        chose = ", which also chose the rate"
     return (
         f"{len(bench.data.vocab):,} words of {text}, {units} sigmoid units, each row one run after "
         f"the minutes it names ({clock}, evaluation not counted), {tuned}; perplexity of the first "
-        f"{_scored_lines(lab):,} lines of validation text, which also chose the rate."
+        f"{_scored_lines(lab):,} lines of validation text{chose}."
     )
 
 

@@ -90,8 +90,10 @@ def at_time(points: Sequence[Point], seconds: float) -> Point:
     >>> at_time([Point(10, 400.0, 7.0), Point(40, 100.0, 8.0)], 20)[:3]
     (20, 200.0, 7.0)
     """
-    if seconds < points[0].seconds:
+    if seconds < 0.95 * points[0].seconds:
         raise TooEarly
+    if seconds <= points[0].seconds:
+        return points[0]
     for before, after in pairwise(points):
         if before.seconds <= seconds < after.seconds:
             way = math.log(seconds / before.seconds) / math.log(after.seconds / before.seconds)
@@ -241,11 +243,13 @@ def _authors_pass(peer: Peer, run: Run, texts: Texts, only_speed: bool = False) 
     with _started(command, run.folder) as (lines, clock):
         for line in lines:
             if (match := _PROGRESS.search(line)) is not None:
-                speed = float(match.group(2))
-                seen.append((clock.whole(), texts.words * float(match.group(1)) / 100))
-                (before, first), (now, last) = seen[0], seen[-1]
-                if run.threads == 1 and now > before:
+                said = float(match.group(2))
+                # a line is read when the next one begins: the last one only after validation
+                speed = speed if run.threads == 1 and len(seen) > 1 else said
+                if run.threads == 1 and len(seen) > 1 and seen[-1][0] > seen[0][0]:
+                    (before, first), (now, last) = seen[0], seen[-1]
                     speed = (last - first) / (now - before)
+                seen.append((clock.whole(), texts.words * float(match.group(1)) / 100))
                 if only_speed and len(seen) == _ENOUGH:
                     break
                 clock.peak_bytes()
