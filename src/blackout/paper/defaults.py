@@ -20,23 +20,14 @@ RATES = (0.5, 1.0, 2.0)
 CASES = (
     *(Case("rnnlm-small", c, 16) for c in ("sigmoid", "tanh", "lstm")),
     *(Case("rnnlm-small", c, 64) for c in ("sigmoid", "relu", "gru")),
-    *(
-        Case("rnnlm-small", "tanh", 64, loss=loss)
-        for loss in ("blackout", "sampled", "nce", "full")
-    ),
-    *(Case("rnnlm-small", "tanh", 64, epochs=n) for n in (1, 3)),
-    *(Case("WikiText-2", "sigmoid", h) for h in (64, 256, 512, 1024, 2048)),
+    *(Case("rnnlm-small", "tanh", 64, epochs=n) for n in (1, 3, 10)),
+    *(Case("rnnlm-small", "tanh", 64, loss=loss) for loss in ("sampled", "nce", "full")),
+    *(Case("WikiText-2", "sigmoid", h) for h in (64, 256, 512, 1024)),
     *(Case("WikiText-2", "tanh", h) for h in (64, 256, 512, 1024)),
-    *(Case("WikiText-2", "relu", h) for h in (256, 1024)),
-    *(Case("WikiText-2", "lstm", h) for h in (256, 512)),
-    *(Case("WikiText-2", "gru", h) for h in (64, 256, 512, 1024)),
-    *(Case("WikiText-2", c, 256, batch=1024) for c in ("sigmoid", "tanh")),
-    *(Case("WikiText-2", c, 256, epochs=3) for c in ("sigmoid", "tanh", "gru")),
-    *(Case("WikiText-2", c, 64, epochs=10) for c in ("tanh", "gru")),
-    Case("WikiText-2", "tanh", 128, layers=2, epochs=3),
-    *(Case("Wikipedia, a quarter", c, h) for c in ("sigmoid", "tanh") for h in (256, 512)),
-    *(Case("Wikipedia, a quarter", c, 256) for c in ("lstm", "gru")),
-    Case("Wikipedia", "sigmoid", 64),
+    Case("WikiText-2", "tanh", 256, batch=1024),
+    Case("WikiText-2", "relu", 256),
+    *(Case("WikiText-2", "gru", h) for h in (64, 256)),
+    *(Case("Wikipedia, a quarter", c, 256) for c in ("sigmoid", "tanh", "gru")),
 )
 QUICK = (Case("rnnlm-small", "sigmoid", 16), Case("WikiText-2", "lstm", 16, batch=32))
 
