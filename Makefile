@@ -20,7 +20,7 @@ define INSTALL
 	$(BIN)/python -m pip install --quiet -c constraints.txt --no-build-isolation -e $(1)
 endef
 
-.PHONY: demo test test-wheel test-page test-gpu soak lint docs sanitize fuzz install clean
+.PHONY: demo test test-wheel test-page test-gpu soak sweep lint docs sanitize fuzz install clean
 
 demo: $(CORE)
 	$(BIN)/blackout demo
@@ -33,6 +33,10 @@ test: install
 # Properties over settings drawn at random, new ones each round; `make test` tries a few of them.
 soak: install
 	$(BIN)/python tests/soak/run.py --minutes $(if $(filter command,$(origin MINUTES)),$(MINUTES),60)
+
+# Every operation of the system fails once, and every large piece of memory; `make test` tries some.
+sweep: install
+	$(BIN)/python -m tests.faults.sweep
 
 # The wheel in an environment with nothing else in it; what is compiled already is not compiled again.
 WHEEL := build/wheel
