@@ -18,6 +18,7 @@ from blackout.trials.board import Board
 from blackout.trials.crew import Worker
 from blackout.trials.trial import answers, make_job
 from blackout.trials.trials import Trial, Trials
+from blackout.trials.worker import Orders
 
 
 @pytest.fixture
@@ -208,6 +209,20 @@ def test_a_run_that_fails(lab, tmp_path, trial):
     assert all(outcome.perplexity == {} for outcome in wide)
     assert answers(wide[0], tmp_path, keep_model=False, may_diverge=True)
     assert not answers(wide[0], tmp_path, keep_model=False, may_diverge=False)
+
+
+def test_a_run_that_was_stopped_before_it_began_does_not_begin(child):
+    def stopped_at_once():
+        read, write = os.pipe()
+        os.write(write, b"{}\n")
+        os.close(write)
+        os.dup2(read, 0)
+        orders = Orders()
+        for thread in set(threading.enumerate()) - {threading.current_thread()}:
+            thread.join()
+        return 0 if orders.next() is None else 1
+
+    assert child(stopped_at_once).wait() == 0
 
 
 def test_damaged_files(lab, tmp_path, trial, no_children):

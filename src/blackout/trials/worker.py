@@ -169,7 +169,7 @@ class Orders:
 
     def __init__(self) -> None:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._busy = False
+        self._busy = self._over = False
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -179,6 +179,7 @@ class Orders:
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 self._lines.put(line)
+        self._over = True
         self._lines.put(b"")
         if self._busy:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -186,8 +187,8 @@ class Orders:
     def next(self) -> dict[str, Any] | None:
         self._busy = False
         line = self._lines.get()
-        self._busy = True
-        return json.loads(line) if line else None
+        self._busy = True  # first: whoever ends the lines then sees us, or we see that they ended
+        return json.loads(line) if line and not self._over else None
 
 
 def _message_channel() -> Tell:
