@@ -158,6 +158,9 @@ class Child:
         if self.pid == 0:
             status = 99
             try:
+                # PyTorch replaces the lost pool of threads at its first use after a fork; two
+                # threads of the child that do so at a time find none ("Invalid thread pool").
+                torch.set_num_threads(1)
                 result = function()
                 status = result if isinstance(result, int) else 0
             except BaseException as error:

@@ -35,7 +35,7 @@ class Crew:
     def __init__(self, size: int) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
-        self.size, self.folder = size, tempfile.TemporaryDirectory()
+        self.size, self.folder, self.calls = size, tempfile.TemporaryDirectory(), 0
         pairs = [context.Pipe() for _ in range(size)]
         self.pipes = [here for here, _ in pairs]
         self.processes = [
@@ -48,17 +48,23 @@ class Crew:
     def run(self, function: Callable[..., Any], ranks: int, *args: Any, **named: Any) -> list[Any]:
         """What ``function(group, *args)`` gives on each rank; the first failure is raised."""
         place = inspect.getfile(function), function.__qualname__
+        self.calls += 1
         for pipe in self.pipes[:ranks]:
-            pipe.send((place, ranks, args, named))
-        answers = []
-        for rank, pipe in enumerate(self.pipes[:ranks]):
-            assert pipe.poll(SECONDS), f"rank {rank} does not answer"
-            answers.append(pipe.recv())
+            pipe.send((self.calls, place, ranks, args, named))
+        answers = [self._answer(rank) for rank in range(ranks)]
         failures = [(r, *a[1:]) for r, a in enumerate(answers) if a[0] == "failed"]
         if failures:  # a rank that fell with another only says that it lost it
             failures.sort(key=lambda f: "gloo" in f[2])
             raise RankError(*failures[0])
         return [value for _, value in answers]
+
+    def _answer(self, rank: int) -> Any:
+        """What the rank says to this call; an answer to one that was given up is passed over."""
+        while True:
+            assert self.pipes[rank].poll(SECONDS), f"rank {rank} does not answer"
+            call, *answer = self.pipes[rank].recv()
+            if call == self.calls:
+                return answer
 
     def close(self) -> None:
         for process in self.processes:
@@ -79,7 +85,7 @@ def _serve(pipe: Any, rank: int, size: int, folder: str) -> None:
     groups = {n: dist.new_group(list(range(n)), timeout=limit) for n in range(1, size + 1)}
     modules: dict[str, Any] = {}
     while True:
-        (file, name), ranks, args, named = pipe.recv()
+        call, (file, name), ranks, args, named = pipe.recv()
         try:
             if file not in modules:
                 modules[file] = _load(file)
@@ -87,7 +93,7 @@ def _serve(pipe: Any, rank: int, size: int, folder: str) -> None:
             answer = ("done", value)
         except Exception as error:
             answer = ("failed", type(error).__name__, "".join(traceback.format_exception(error)))
-        pipe.send(answer)
+        pipe.send((call, *answer))
 
 
 def _load(file: str) -> Any:

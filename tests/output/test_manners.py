@@ -5,7 +5,6 @@ import inspect
 import io
 import math
 import pydoc
-from datetime import timedelta
 
 import pytest
 import torch
@@ -49,12 +48,10 @@ class Net(nn.Module):
         return self.head(self.body(x), y)
 
 
-def _rank(rank, folder, options):
-    where = f"file://{folder}/meet"
-    patience = timedelta(seconds=60)  # where the other has failed, nobody waits for half an hour
-    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2, timeout=patience)
+def _rank(group, folder, options):
+    rank = dist.get_rank(group)
     torch.manual_seed(0)
-    net = nn.parallel.DistributedDataParallel(Net(**options))
+    net = nn.parallel.DistributedDataParallel(Net(**options), process_group=group)
     optimizer = RMSProp(net.parameters(), lr=0.01, clip=1.0)
     for step in range(2):
         generator = torch.Generator().manual_seed(10 * rank + step)
@@ -69,15 +66,11 @@ def _rank(rank, folder, options):
         "drawn": head.draw(torch.zeros(1, 4, dtype=torch.int64)).samples,
     }
     torch.save(found, f"{folder}/{rank}.pt")
-    dist.barrier()  # one that leaves while the other still talks leaves it hanging
-    dist.destroy_process_group()
 
 
-def test_the_head_inside_distributed_data_parallel(tmp_path, child):
+def test_the_head_inside_distributed_data_parallel(tmp_path, crew):
     """Sparse gradients add up over ranks, and each rank draws samples of its own."""
-    other = child(lambda: _rank(1, tmp_path, {"bias": True}))
-    _rank(0, tmp_path, {"bias": True})
-    assert other.wait() == 0
+    crew.run(_rank, 2, tmp_path, {"bias": True})
     one, two = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert one["sparse"]
     assert one["state"].keys() == two["state"].keys()
