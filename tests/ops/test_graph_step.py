@@ -108,6 +108,39 @@ def test_it_gives_the_weights_of_the_composed_step(case):
     assert int(model.output.step) == int(plain.output.step) == 3
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"cell": "sigmoid"},
+        {"cell": "tanh", "layers": 2, "context": "stream"},
+        {"cell": "lstm", "layers": 2},
+        {"cell": "gru"},
+    ],
+    ids=str,
+)
+def test_it_drops_what_the_composed_step_drops(model):
+    config, vocab = settings(model=model | {"dropout": 0.4}), 20
+    model, optimizer = made(config, vocab, "triton")
+    plain, plain_optimizer = made(config, vocab, "reference")
+    plain.load_state_dict(model.state_dict())
+    step, composed = make_step(model, optimizer, SHAPE), ComposedStep(plain, plain_optimizer, SHAPE)
+    assert type(step).__name__ == "GraphStep"
+    states = []
+    for number, block in enumerate(blocks(vocab, 3)):
+        for each in (step, composed):
+            torch.manual_seed(number)  # both draw their keys from PyTorch's generator
+            each.train(block)
+            states.append(torch.get_rng_state())
+    assert all(torch.equal(*pair) for pair in zip(states[::2], states[1::2], strict=True))
+    for got, want in zip(step.results(), composed.results(), strict=True):
+        assert got.loss == pytest.approx(want.loss, rel=2e-5)
+        assert got.norm == pytest.approx(want.norm, rel=2e-4)
+    wanted = weights(plain, plain_optimizer)
+    for name, value in weights(model, optimizer).items():
+        torch.testing.assert_close(value, wanted[name], rtol=2e-4, atol=2e-5, msg=name)
+    torch.testing.assert_close(step.state.layers.cpu(), composed.state.layers, rtol=1e-4, atol=1e-5)
+
+
 def test_products_and_tables_in_bfloat16():
     config = settings(model={"storage": "bf16"}, run={"precision": "bf16"})
     model, optimizer = made(config, 20, "triton")
@@ -174,7 +207,6 @@ def test_a_loss_that_is_no_number_is_seen():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"model": {"dropout": 0.5}},
         {"model": {"projection": 3}},
         {"model": {"bias": True}},
         {"loss": {"loss": "full"}},

@@ -12,8 +12,8 @@ class Dropout(nn.Dropout):
     """``torch.nn.Dropout`` with noise that is a pure function of a key, one for each call.
 
     The key comes from PyTorch's generator; a step that an engine provides whole draws the same keys
-    and drops the same numbers, and so does each of several ranks in its streams. In one process on
-    a GPU it is PyTorch's own.
+    and drops the same numbers, and so does each of several ranks in its streams. In a step that is
+    composed in one process on a GPU it is PyTorch's own.
     """
 
     streams: tuple[int, int] | None = None

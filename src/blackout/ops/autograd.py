@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from blackout.ops.engine import Added, Engine, Objective, Scalar, Windows
+from blackout.ops.layer_call import LayerCall, LayerValue, WholeLayer
 from blackout.ops.tree import Tree
 
 RowGradientMaker = Callable[[Tensor, Tensor], Tensor]
@@ -163,6 +164,62 @@ def sampled_objective(
         gradients,
     )
     return value
+
+
+class _WholeLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        given: Tensor | None,
+        divisor: Scalar | None,
+        call: LayerCall,
+        layer: WholeLayer,
+        gradient: RowGradientMaker,
+        found: list[LayerValue],
+    ) -> tuple[Tensor, Tensor]:
+        states = hidden.contiguous()
+        value = layer.layer_forward(states, weight, target, mask, given, divisor, call)
+        found.append(value)
+        _Saves.keep(ctx, value.saved, states, weight)
+        ctx.layer, ctx.gradient, ctx.row_dtype = layer, gradient, call.row_dtype
+        ctx.set_materialize_grads(False)  # most callers use the loss alone
+        return value.output, value.loss
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        saved, states, weight = _Saves.kept(ctx)
+        if all(grad is None for grad in grads):
+            return (None,) * 10
+        found = ctx.layer.layer_backward(states, weight, saved, *grads, ctx.row_dtype)
+        learns = ctx.needs_input_grad[1]
+        of_weight = None
+        if learns:
+            of_weight = ctx.gradient(found.rows, found.row_values.to(ctx.row_dtype))
+        return (found.hidden, of_weight, *[None] * 8)
+
+
+def whole_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    mask: Tensor | None,
+    given: Tensor | None,
+    divisor: Scalar | None,
+    call: LayerCall,
+    layer: WholeLayer,
+    gradient: RowGradientMaker,
+) -> LayerValue:
+    """A sampled layer's training call, with gradients by ``hidden`` and ``weight``."""
+    found: list[LayerValue] = []
+    output, loss = _WholeLoss.apply(
+        hidden, weight, target, mask, given, divisor, call, layer, gradient, found
+    )
+    return found[0]._replace(output=output, loss=loss)
 
 
 class _SampledFeatures(torch.autograd.Function):

@@ -186,7 +186,9 @@ class RowSparseOptimizer(torch.optim.Optimizer):
             if ranks is not None:
                 square, size = ranks.sums([float(square), float(size)], "damping")
             typical = (1 - self._beta(group)) * square / _at_least_one(size)
-            state["damping"] = torch.as_tensor(typical, dtype=torch.float64)
+            found = torch.as_tensor(typical, dtype=torch.float64)
+            # brought to the host once: asked for at every step, every step would wait for a GPU
+            state["damping"] = found if group["capturable"] else found.cpu()
         chosen: Tensor = state["damping"]
         return chosen if group["capturable"] else float(chosen)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal, Self, get_args
 
 import torch
@@ -10,12 +11,13 @@ from torch import Tensor
 
 from blackout.errors import UserError
 from blackout.ops import reference
-from blackout.ops.autograd import SampledWords, sampled_objective
+from blackout.ops.autograd import SampledWords, sampled_objective, whole_loss
 from blackout.ops.engine import Engine, Scalar
 from blackout.ops.engine import Objective as ObjectiveName
+from blackout.ops.layer_call import LayerCall, WholeLayer, whole_layer
 from blackout.ops.plan import OutputPlan
 from blackout.ops.reference import Without
-from blackout.output.contract import LayerSpec, OutputLayer
+from blackout.output.contract import LayerSpec
 from blackout.output.divided.layer import sampled_value
 from blackout.output.divided.refusals import (
     agreed,
@@ -31,8 +33,16 @@ from blackout.output.objective import Objective
 from blackout.output.options import require_one_of, require_whole, takes_options_of
 from blackout.output.ranks import require_sparse_all_reduce, seed_of_rank
 from blackout.output.recompute import drawn_before, inside_backward, remember
+from blackout.output.results import OutputWithLoss
 from blackout.output.rows import rows_of, whole_table
-from blackout.output.targets import checked_classes
+from blackout.output.surroundings import undisturbed
+from blackout.output.targets import (
+    check_shapes,
+    checked_classes,
+    checked_examples,
+    require_tensor,
+    whole_numbers,
+)
 from blackout.proposals import (
     Draw,
     Groups,
@@ -163,6 +173,99 @@ class SamplingLayer(FlatSoftmax):
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, samples={self.samples}"
 
+    @undisturbed
+    def forward(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        mask: Tensor | None = None,
+        history: Tensor | None = None,
+        divisor: Scalar | None = None,
+        *,
+        weights: Tensor | None = None,
+        samples: Tensor | Draw | None = None,
+    ) -> OutputWithLoss:
+        """As every layer's; a GPU is given the common call as a whole, in a few launches."""
+        require_tensor("target", target)
+        plain = history is None and weights is None and samples is None
+        if plain and self.training and hidden.ndim == target.ndim + 1 > 1 and target.numel():
+            layer = self._whole_layer(hidden)
+            if layer is not None:
+                return self._whole(layer, hidden, target, mask, divisor)
+        return super().forward(
+            hidden, target, mask, history, divisor, weights=weights, samples=samples
+        )
+
+    def _whole_layer(self, hidden: Tensor) -> WholeLayer | None:
+        """The engine's, where this layer computes nothing but what a :class:`LayerCall` says."""
+        plain = (
+            is_plain(type(self))
+            and type(self.proposal) is UnigramProposal
+            and self.biases is None
+            and self.own_objective is None
+            and self.features is None
+            and not (self.always_sample or self.divided or self.sampling == "strata")
+            and self.geometry.plain
+            and isinstance(self.log_normaliser(), float)
+            and self.table.weight.is_contiguous()
+        )
+        return whole_layer(self.engine(hidden), self.samples) if plain else None
+
+    def _whole(
+        self,
+        layer: WholeLayer,
+        hidden: Tensor,
+        target: Tensor,
+        mask: Tensor | None,
+        divisor: Scalar | None,
+    ) -> OutputWithLoss:
+        check_shapes(hidden, target, mask, None, self.in_features)
+        words = whole_numbers(target).contiguous()
+        if self.sparse:
+            require_sparse_all_reduce(self.weight)
+        proposal, table = self.proposal, self.table
+        assert isinstance(proposal, UnigramProposal)
+        proposal.follow(self.weight.device)
+        log_z = self.log_normaliser()
+        assert isinstance(log_z, float)
+        given = drawn_before(self, words).samples if inside_backward() else None
+        sets = {"step": len(target) if target.ndim > 1 else 1, "block": 1, "word": target.numel()}
+        call = LayerCall(
+            objective=self.objective_name,
+            log_z=log_z,
+            keep_copies=self.collisions == "keep",
+            target_one=self.target_weight == "one",
+            samples=self.samples,
+            groups=sets[self.sharing],
+            total=self.reduction == "sum",
+            ignore=self.ignore_index,
+            product_dtype=self.product_dtype,
+            row_dtype=table.gradient_dtype(self.product_dtype),
+            threshold=proposal.threshold,
+            alias=proposal.alias,
+            log_q=proposal.log_q,
+            seed=seed_of_rank(self.seed),
+            step=self.step,
+        )
+        masked = None if mask is None else mask.contiguous()
+        found = whole_loss(
+            hidden, table.weight, words, masked, given, divisor, call, layer, table.row_gradient
+        )
+        if words.device.type != "cpu":
+            wrong = f"a target is not a class: 0 … {self.n_classes - 1}"
+            torch._assert_async(found.fine, wrong)
+        elif not bool(found.fine):
+            checked_examples(
+                hidden, target, mask, n_classes=self.n_classes, in_features=self.in_features,
+                ignore_index=self.ignore_index,
+            )  # fmt: skip
+        if given is None:
+            density = found.log_q_target, found.log_q_samples
+            remember(self, SampledWords(words, found.samples, None, *density))
+        if self.reduction == "none":
+            return OutputWithLoss(found.output, -found.output)
+        return OutputWithLoss(found.output, found.loss)
+
     def objective(
         self,
         hidden: Tensor,
@@ -261,12 +364,8 @@ class SamplingLayer(FlatSoftmax):
 
     def plan(self) -> OutputPlan | None:
         """Of the losses here, with the unigram proposal and row-sparse gradients."""
-        own = type(self)
         plain = (
-            own.objective is SamplingLayer.objective
-            and own.draw is SamplingLayer.draw
-            and own._penalised is SamplingLayer._penalised
-            and own.forward is OutputLayer.forward
+            is_plain(type(self))
             and type(self.proposal) is UnigramProposal
             and self.table.sparse
             and self.reduction == "mean"
@@ -402,6 +501,19 @@ class SamplingLayer(FlatSoftmax):
     def log_normaliser(self) -> Scalar:
         """log Z of NCE; the other objectives do not look at it."""
         return 0.0
+
+
+@functools.cache
+def is_plain(kind: type[SamplingLayer]) -> bool:
+    """Whether a class of layers trains as :class:`SamplingLayer` does, its settings aside."""
+    return (
+        kind.objective is SamplingLayer.objective
+        and kind.draw is SamplingLayer.draw
+        and kind._value is SamplingLayer._value
+        and kind._words is SamplingLayer._words
+        and kind._penalised is SamplingLayer._penalised
+        and kind.forward is SamplingLayer.forward
+    )
 
 
 def require_numbers(counts: Tensor | None) -> None:

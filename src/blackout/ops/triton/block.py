@@ -21,6 +21,7 @@ from blackout.ops.engine import BlockShape, RmsProp, Rounding
 from blackout.ops.plan import NetworkPlan, OutputPlan
 from blackout.ops.triton import recurrent
 from blackout.ops.triton.cells import SIMPLE
+from blackout.ops.triton.dropout import drop
 from blackout.ops.triton.finish import finish
 from blackout.ops.triton.objective import objective_in_place
 from blackout.ops.triton.rows import Sums, order_rows, square_slots, sum_rows
@@ -51,6 +52,7 @@ class Told(NamedTuple):
     keep: Tensor  # (T, B), 0 where the state is forgotten
     steps: Tensor  # (P,), of each parameter
     rates: Tensor  # (P, 3), of each parameter: lr, damping, shrink
+    keys: Tensor  # (L + 1,), of dropout: of the inputs and of what each layer gives; or none
     live: Tensor  # (1,), 0 where no weight may change
     slot: Tensor  # (1,), where the outcome goes
 
@@ -218,12 +220,13 @@ class Block:
         d_hidden = torch.bmm(logits, rows)
         table = network.output.parameter.detach()
         missing = None
-        if network.layers[-1].cell in SIMPLE and self.shape.streams >= _MANY_STREAMS:
+        simple = network.layers[-1].cell in SIMPLE and not self.plan.dropout
+        if simple and self.shape.streams >= _MANY_STREAMS:
             # its way back adds it on the way; with few streams each step would wait for the rows
             missing = recurrent.Targets(told.targets, table, d_target.view(told.targets.shape))
         else:
             add_target_gradient(d_hidden, grouped, table, told.targets, d_target)
-        d_inputs, gradients = self._backward(passes, d_hidden.view(hidden.shape), missing)
+        d_inputs, gradients = self._backward(told, passes, d_hidden.view(hidden.shape), missing)
         self._after(ordered)
         input_sums = sum_rows(input_order, d_inputs, squares=self.of_input)
         if d_log_z is not None:
@@ -264,11 +267,15 @@ class Block:
         keep = told.keep if self.plan.forget else None
         table = self.network.embedding.parameter.detach()
         values: Tensor | None = None
+        if self.plan.dropout:
+            looks_up = self.network.layers[0].input is None
+            values, _ = gather(table, told.inputs, torch.float32 if looks_up else self.dtype)
+            values = self._dropped(values, told, 0)
         passes = []
         for number, layer in enumerate(self.network.layers):
             words = None
             if layer.input is None:
-                inputs, words = table, told.inputs
+                inputs, words = (table, told.inputs) if values is None else (values, None)
             else:
                 if values is None:
                     values, _ = gather(table, told.inputs, self.dtype)
@@ -282,16 +289,21 @@ class Block:
             state[number, 0].copy_(outputs[-1])
             if last_cells is not None:
                 state[number, 1].copy_(last_cells)
-            values = outputs
+            values = self._dropped(outputs, told, number + 1)
         assert values is not None
         return values, passes
 
+    def _dropped(self, values: Tensor, told: Told, place: int) -> Tensor:
+        """Dropout, there and back; ``place``: 0 for the inputs, n for what the n-th layer gives."""
+        return drop(values, told.keys[place], self.plan.dropout) if self.plan.dropout else values
+
     def _backward(
-        self, passes: list[Any], grad: Tensor, missing: recurrent.Targets | None
+        self, told: Told, passes: list[Any], grad: Tensor, missing: recurrent.Targets | None
     ) -> tuple[Tensor, list[Tensor]]:
         """Gradients by the rows of the input words (N, h) and by the matrices, in their order."""
         found: list[Tensor] = []
-        for layer, values, saved in reversed(passes):
+        for number, (layer, values, saved) in reversed(list(enumerate(passes, 1))):
+            grad = self._dropped(grad, told, number)
             deltas, products, _ = recurrent.backward(layer.cell, saved, grad, self.dtype, missing)
             missing = None
             flat, multiplied = deltas.flatten(0, 1), products.flatten(0, 1)
@@ -301,7 +313,7 @@ class Block:
                 of_layer.insert(0, torch.mm(flat.mT, values.view(self.words, -1)))
                 grad = torch.mm(flat, layer.input.operand).view(*deltas.shape[:2], -1)
             found = of_layer + found
-        return grad.flatten(0, 1), found
+        return self._dropped(grad, told, 0).flatten(0, 1), found
 
     # ------------------------------------------------------------------ new weights
 

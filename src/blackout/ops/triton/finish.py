@@ -6,12 +6,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from blackout.ops.triton.launch import launch, tiles
+
 _BLOCK = 4096
 
 
 @triton.jit
 def _finish(
-    squares, slots, values, words, divisor, clip, factor, outcomes, slot,
+    squares, values, divisor, clip, factor, outcomes, slot, slots, words,
     SQUARES: tl.constexpr, WORDS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program, so that everything is added in one order."""
@@ -51,8 +53,11 @@ def finish(
     -sum(J) / divisor; ``factor`` is what makes the clipped gradient of the loss out of that of J.
     ``divisor`` and ``clip`` () are float64.
     """
-    _finish[(1,)](
-        squares, len(squares), values, values.numel(), divisor, clip, factor, outcomes, slot,
-        triton.cdiv(len(squares), _BLOCK), triton.cdiv(values.numel(), _BLOCK), _BLOCK,
+    slots, words = len(squares), values.numel()
+    launch(
+        _finish,
+        (1,),
+        (squares, values, divisor, clip, factor, outcomes, slot),
+        (slots, words, tiles(slots, _BLOCK), tiles(words, _BLOCK), _BLOCK),
         num_warps=16,
-    )  # fmt: skip
+    )

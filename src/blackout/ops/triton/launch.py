@@ -1,25 +1,94 @@
-"""How kernels are launched: sizes of blocks, numbers that may lie on the device."""
+"""How kernels are launched: sizes of blocks, numbers that may lie on the device, and the launch.
+
+Triton looks at every argument of every launch to find what it compiled for such ones: 10 to 50 µs
+of Python, longer than most kernels here run. :func:`launch` remembers what it found and hands the
+arguments to it. That takes two promises of a kernel: parameters that change from call to call come
+first (``given``), and those among them that are whole numbers are ``do_not_specialize``; all others
+(``fixed``) decide, with the types of the first, which compiled kernel it is.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import torch
 import triton
 from torch import Tensor
 
 from blackout.ops.engine import Scalar
 
 MASK64 = (1 << 64) - 1
+_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+# how a compiled kernel is called is no promise of Triton's: elsewhere it is asked every time
+_KNOWN = triton.__version__.startswith("3.6.") and torch.version.hip is None
+_COMPILED: dict[tuple[Any, ...], Any] = {}
+_MOST = 4096
+
+
+def launch(
+    kernel: Any,
+    grid: tuple[int, ...],
+    given: tuple[Any, ...],
+    fixed: tuple[Any, ...],
+    **options: Any,
+) -> None:
+    """``kernel[grid](*given, *fixed, **options)`` on the current stream.
+
+    ``given``: tensors and numbers, whatever they are this time. ``fixed``: whole numbers and flags
+    that are the same for all calls with such shapes and settings.
+    """
+    if _INTERPRETED or not _KNOWN:
+        kernel[grid](*given, *fixed, **options)
+        return
+    values, kinds, places = [], [], 0
+    for one in given:
+        if isinstance(one, Tensor):
+            place = one.data_ptr()
+            places |= place if one.is_cuda else 1  # Triton says so; by its address it would be read
+            values.append(place)
+            kinds.append(one.dtype)
+        else:
+            values.append(one)
+            kinds.append(_kind(one))
+    device = torch.cuda.current_device()
+    key = (id(kernel), device, *kinds, *fixed, *options.values())
+    compiled = None if places & 15 else _COMPILED.get(key)  # Triton's kernels differ by alignment
+    if compiled is None:
+        compiled = kernel[grid](*given, *fixed, **options)
+        if not places & 15:
+            if len(_COMPILED) >= _MOST:  # of somebody whose shapes are never the same
+                _COMPILED.clear()
+            _COMPILED[key] = compiled
+        return
+    x, y, z = (*grid, 1, 1)[:3]
+    stream = torch._C._cuda_getCurrentRawStream(device)  # type: ignore[attr-defined]
+    compiled.run(
+        x, y, z, stream, compiled.function, compiled.packed_metadata, None, None, None,
+        *values, *fixed,
+    )  # fmt: skip
+
+
+def _kind(number: Any) -> Any:
+    """What Triton makes a kernel's parameter of a number that is not specialised."""
+    if isinstance(number, int):
+        return "i32" if -(1 << 31) <= number < 1 << 31 else "i64"
+    return float
 
 
 def block_of(length: int, most: int = 1 << 30) -> int:
     """The smallest power of two that holds ``length``, 16 at least, ``most`` at most."""
-    return max(16, min(triton.next_power_of_2(length), most))
+    return max(16, min(1 << (length - 1).bit_length(), most))
 
 
 def warps_of(block: int) -> int:
     """So many warps that a thread has about eight numbers of a block."""
     return max(1, min(16, block // 256))
+
+
+def tiles(length: int, size: int) -> int:
+    """How many pieces of ``size`` hold ``length``."""
+    return -(-length // size)
 
 
 def on_host(number: Scalar) -> Any:

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from blackout.ops.engine import Objective, Scalar
-from blackout.ops.triton.launch import block_of, scalar
+from blackout.ops.triton.launch import block_of, launch, scalar, tiles
 from blackout.ops.triton.numbers import log1p, real
 
 KINDS: dict[Objective, int] = {"blackout": 0, "blackout-noise": 1, "sampled": 2, "nce": 3}
@@ -117,11 +117,16 @@ def _objective(
     copies = there.to(tl.float32)
     if WITH_COPIES:
         copies = tl.load(copies_of + group * columns + k, mask=there, other=0.0)
+    read = size
+    if WITH_COUNTS:  # 1 for a word, 0 for none, whose state may be anything
+        weight_of_word = tl.load(counts + n)
+        counted = weight_of_word != 0
+        read = tl.where(counted, size, 0)
     c = tl.arange(0, SIZE)
     product = tl.zeros([SIZE], tl.float32)
     for part in range(PARTS):
         column = part * SIZE + c
-        inside = column < size
+        inside = column < read
         s = tl.load(hidden + n * size + column, mask=inside, other=0.0).to(tl.float32)
         row = tl.load(weight + y * size + column, mask=inside & known, other=0.0)
         product += s * row.to(tl.float32)
@@ -145,11 +150,10 @@ def _objective(
         value, d_target, d = _sampled(z_target, z, copies)
     else:
         value, d_target, d = _nce(z_target, z, copies)
-    if WITH_COUNTS:  # 1 for a word, 0 for none
-        weight_of_word = tl.load(counts + n)
-        value *= weight_of_word
-        d_target *= weight_of_word
-        d *= weight_of_word
+    if WITH_COUNTS:
+        value = tl.where(counted, value * weight_of_word, 0.0)
+        d_target = tl.where(counted, d_target * weight_of_word, 0.0)
+        d = tl.where(counted, d * weight_of_word, 0.0)
     if SUM_LOG_Z:
         tl.store(d_log_z_out + n, -(tl.sum(tl.where(there, d, 0.0), 0) + d_target))
     tl.store(value_out + n, value)
@@ -169,29 +173,36 @@ def objective_in_place(
     draws: int,
     counts: Tensor | None = None,
     d_log_z: Tensor | None = None,
+    value: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """J (G, M) and its derivatives by the targets' logits; those by ``logits`` replace them.
 
     ``words``: target (G, M), samples (G, C), multiplicity (G, C), log Q of targets and of samples;
     ``draws``: K. ``counts`` (G, M): a factor of each word. ``d_log_z`` (G, M) takes the
-    derivatives by log Z.
+    derivatives by log Z, ``value`` J.
     """
     target, samples, copies, log_q_target, log_q_samples = words
-    value = torch.empty(target.shape, device=hidden.device)
+    value = torch.empty(target.shape, device=hidden.device) if value is None else value
     d_target = torch.empty_like(value)
     columns, size = logits.shape[-1], hidden.shape[-1]
     block, some = block_of(columns), block_of(size, 4096)
     constant: Scalar = log_z if objective == "nce" else 0.0
     given, on_device = scalar(constant)
-    _objective[(target.numel(),)](
-        logits, hidden, weight, weight if bias is None else bias, target, samples,
-        logits if copies is None else copies, log_q_target, log_q_samples,
-        value if counts is None else counts,
-        math.log(draws) if objective == "nce" else 0.0, given if on_device else float(given),
-        value, d_target, value if d_log_z is None else d_log_z,
-        len(weight), target.shape[1], columns, size,
-        KINDS[objective], keep_copies, bias is not None, copies is not None, counts is not None,
-        on_device, d_log_z is not None, block, some, triton.cdiv(size, some),
+    launch(
+        _objective,
+        (target.numel(),),
+        (
+            logits, hidden, weight, weight if bias is None else bias, target, samples,
+            logits if copies is None else copies, log_q_target, log_q_samples,
+            value if counts is None else counts,
+            math.log(draws) if objective == "nce" else 0.0, given if on_device else float(given),
+            value, d_target, value if d_log_z is None else d_log_z,
+        ),
+        (
+            len(weight), logits.shape[1], columns, size,
+            KINDS[objective], keep_copies, bias is not None, copies is not None, counts is not None,
+            on_device, d_log_z is not None, block, some, tiles(size, some),
+        ),
         num_warps=max(4, min(32, block // 256)),
     )  # fmt: skip
     return value, d_target

@@ -10,15 +10,15 @@ from torch import Tensor
 from blackout.ops import reference
 from blackout.ops.engine import Windows
 from blackout.ops.half import half_product
-from blackout.ops.triton.launch import block_of
+from blackout.ops.triton.launch import block_of, launch, tiles
 
 _WORDS = 8192  # hidden states scored together …
 _TILE = 8192  # … against so many words
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start"])
 def _add_tile(
-    logits, bias, highest, total, columns, start,
+    logits, bias, highest, total, start, columns,
     WITH_BIAS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Takes a tile of logits into a running maximum and the sum of exp(u - maximum)."""
@@ -70,8 +70,11 @@ def _of_some(
             logits = half_product(operand, rows)
         else:
             logits = torch.mm(operand, rows.to(product_dtype).mT)
-        _add_tile[(words,)](
-            logits, logits if bias is None else bias, highest, total, len(rows), start,
-            bias is not None, triton.cdiv(len(rows), block), block, num_warps=8,
-        )  # fmt: skip
+        launch(
+            _add_tile,
+            (words,),
+            (logits, logits if bias is None else bias, highest, total, start),
+            (len(rows), bias is not None, tiles(len(rows), block), block),
+            num_warps=8,
+        )
     return highest + total.log()

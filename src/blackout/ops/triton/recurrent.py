@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from blackout.ops.engine import RecurrenceGradients
 from blackout.ops.triton import cells
-from blackout.ops.triton.launch import block_of, warps_of
+from blackout.ops.triton.launch import block_of, launch, tiles, warps_of
 
 _BLOCK = 512
 _GATES = {"sigmoid": 1, "tanh": 1, "relu": 1, "gru": 3, "lstm": 4}
@@ -67,34 +67,55 @@ def forward(
     if before is not None:
         before[0].copy_(first[-1])
     block = block_of(size, _BLOCK)
-    grid = (streams, triton.cdiv(size, block))
+    grid, warps = (streams, tiles(size, block)), warps_of(block)
     product = torch.empty(streams, len(matrix), dtype=matrix.dtype, device=device)
+    transposed, added = matrix.mT, product if bias is None else bias
+    # each step's piece of every array, taken apart at once: launched one by one, slices would cost
+    # more than the launches
+    operand, output, gate, keeps = (_steps(x, steps + 1) for x in (operands, outputs, gates, keep))
+    given = _steps(inputs if words is None else words, steps)
+    cell_before, inside = _steps(before, steps + 1), _steps(inner, steps)
     for t in range(steps):
-        torch.mm(operands[t], matrix.mT, out=product)
-        later = None if keep is None or t + 1 == steps else keep[t + 1]
-        kept = product if later is None else later
-        flags = (bias is not None, later is not None)
-        if before is None or inner is None:
-            cells.simple_forward[grid](
-                inputs if words is not None else inputs[t],
-                product if words is None else words[t],
-                product, product if bias is None else bias, kept, outputs[t], gates[t],
-                operands[t + 1], len(inputs), size, cells.SIMPLE[cell], words is not None, *flags,
-                t + 1 < steps and not shared, block, num_warps=warps_of(block),
+        torch.mm(operand[t], transposed, out=product)
+        last = t + 1 == steps
+        forgets = keep is not None and not last
+        kept = keeps[t + 1] if forgets else product
+        if gated:
+            launch(
+                cells.lstm_forward if cell == "lstm" else cells.gru_forward,
+                grid,
+                (
+                    given[t], product, added, kept, cell_before[t], gate[t], inside[t], output[t],
+                    operand[t + 1], cell_before[t + 1],
+                ),
+                (size, bias is not None, forgets, block),
+                num_warps=warps,
             )  # fmt: skip
         else:
-            kernel = cells.lstm_forward if cell == "lstm" else cells.gru_forward
-            kernel[grid](
-                inputs[t], product, product if bias is None else bias, kept, before[t], gates[t],
-                inner[t], outputs[t], operands[t + 1], before[t + 1], size, *flags,
-                block, num_warps=warps_of(block),
+            launch(
+                cells.simple_forward,
+                grid,
+                (
+                    given[t] if words is None else inputs, product if words is None else given[t],
+                    product, added, kept, output[t], gate[t], operand[t + 1],
+                ),
+                (
+                    len(inputs), size, cells.SIMPLE[cell], words is not None, bias is not None,
+                    forgets, not last and not shared, block,
+                ),
+                num_warps=warps,
             )  # fmt: skip
     saved = RecurrenceSaved(
         gates, operands[:steps], matrix, keep, bias, None if before is None else before[:steps],
         inner,
     )  # fmt: skip
-    last = before[steps] if cell == "lstm" and before is not None else None
-    return Forward(outputs, last, saved)
+    memory = before[steps] if cell == "lstm" and before is not None else None
+    return Forward(outputs, memory, saved)
+
+
+def _steps(values: Tensor | None, steps: int) -> Sequence[Any]:
+    """The pieces (B, …) of an array (T, B, …); of none as many times nothing."""
+    return (None,) * steps if values is None else values.unbind(0)
 
 
 class Backward(NamedTuple):
@@ -137,38 +158,38 @@ def backward(
     carry = None if before is None else torch.empty_like(before[0])
     back = torch.empty(streams, size, dtype=matrix.dtype, device=gates.device)
     block = block_of(size, _BLOCK)
-    grid = (streams, triton.cdiv(size, block))
+    grid, warps = (streams, tiles(size, block)), warps_of(block)
+    grads, gate, delta, product = (x.unbind(0) for x in (grad, gates, deltas, products))
+    keeps, cell_before, inside = (_steps(x, steps) for x in (keep, before, inner))
+    words, table, d_target = (None, None, None) if targets is None else targets
+    word, factor = _steps(words, steps), _steps(d_target, steps)
     for t in reversed(range(steps)):
         last = t + 1 == steps
         if not last:
             if multiplied is products:
-                torch.mm(products[t + 1], matrix, out=back)
+                torch.mm(product[t + 1], matrix, out=back)
             else:
-                multiplied.copy_(products[t + 1])
+                multiplied.copy_(product[t + 1])
                 torch.mm(multiplied, matrix, out=back)
-        later = None if keep is None or last else keep[t + 1]
-        kept = back if later is None else later
-        options = (later is not None, last, block)
-        if before is None or inner is None or carry is None:
-            words, table, d_target = (
-                (back, back, back)
-                if targets is None
-                else (targets.words[t], targets.table, targets.d_target[t])
+        forgets = keep is not None and not last
+        kept = keeps[t + 1] if forgets else back
+        options = (forgets, last, block)
+        if carry is None:
+            rows = (back, back, back) if table is None else (word[t], table, factor[t])
+            launch(
+                cells.simple_backward,
+                grid,
+                (grads[t], back, kept, gate[t], delta[t], *rows),
+                (len(rows[1]), size, table is not None, *options),
+                num_warps=warps,
             )
-            cells.simple_backward[grid](
-                grad[t], back, kept, gates[t], deltas[t], words, table, d_target, len(table), size,
-                targets is not None, *options, num_warps=warps_of(block),
-            )  # fmt: skip
-        elif cell == "lstm":
-            cells.lstm_backward[grid](
-                grad[t], back, carry, kept, gates[t], before[t], inner[t], deltas[t], size,
-                *options, num_warps=warps_of(block),
-            )  # fmt: skip
         else:
-            cells.gru_backward[grid](
-                grad[t], back, carry, kept, gates[t], before[t], inner[t], deltas[t], products[t],
-                size, *options, num_warps=warps_of(block),
-            )  # fmt: skip
+            places = (grads[t], back, carry, kept, gate[t], cell_before[t], inside[t], delta[t])
+            if cell == "lstm":
+                launch(cells.lstm_backward, grid, places, (size, *options), num_warps=warps)
+            else:
+                given = (*places, product[t])
+                launch(cells.gru_backward, grid, given, (size, *options), num_warps=warps)
     return Backward(deltas, products, carry)
 
 

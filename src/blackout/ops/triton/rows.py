@@ -17,11 +17,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from blackout.ops.triton.launch import block_of
+from blackout.ops.triton.launch import block_of, launch, tiles
 
 CHUNK = 32
 _COLUMNS = 512
 _FLAT = 1024
+_FEW = 1 << 14  # entries up to which each is compared with each
+_OWN, _TILE = 32, 128
 
 
 class Order(NamedTuple):
@@ -35,28 +37,59 @@ class Order(NamedTuple):
 
 
 @triton.jit
-def _fresh(ordered, fresh, count, BLOCK: tl.constexpr):
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = place < count
+def _rank(rows, ordered, entry, count, pieces, OWN: tl.constexpr, TILE: tl.constexpr):
+    """Each entry finds its place among all: how many have a smaller row, or the same and earlier.
+
+    Every pair is looked at, which for a few thousand takes a GPU less than to begin a real sort.
+    """
+    i = tl.program_id(0) * OWN + tl.arange(0, OWN)
+    row = tl.load(rows + i, mask=i < count, other=0).to(tl.int64)
+    own = (row << 32) + i
+    before = tl.zeros([OWN, TILE], tl.int32)
+    part = 0
+    while part < pieces:
+        j = part * TILE + tl.arange(0, TILE)
+        there = j < count
+        other = (tl.load(rows + j, mask=there, other=0).to(tl.int64) << 32) + j
+        before += ((other[None, :] < own[:, None]) & there[None, :]).to(tl.int32)
+        part += 1
+    rank = tl.sum(before, 1)
+    tl.store(ordered + rank, row.to(tl.int32), mask=i < count)
+    tl.store(entry + rank, i.to(tl.int64), mask=i < count)
+
+
+@triton.jit
+def _are_fresh(ordered, place, there):
+    """Whether a place is the first of its row; and the row."""
     here = tl.load(ordered + place, mask=there, other=0)
     before = tl.load(ordered + place - 1, mask=there & (place > 0), other=0)
-    tl.store(fresh + place, ((here != before) | (place == 0)).to(tl.int32), mask=there)
+    return there & ((here != before) | (place == 0)), here
 
 
 @triton.jit
 def _runs(
-    ordered, run, rows, first, found, live, count, WITH_LIVE: tl.constexpr, BLOCK: tl.constexpr
+    ordered, run, rows, first, found, live, count, pieces,
+    WITH_LIVE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """``run`` holds sums of the fresh ones so far, 1 at least."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    """Each program counts for itself how many runs begin before its places, and in all."""
+    program = tl.program_id(0)
+    earlier = tl.zeros([BLOCK], tl.int32)
+    all_of_them = tl.zeros([BLOCK], tl.int32)
+    part = 0
+    while part < pieces:
+        place = part * BLOCK + tl.arange(0, BLOCK)
+        fresh, _ = _are_fresh(ordered, place, place < count)
+        all_of_them += fresh.to(tl.int32)
+        earlier += tl.where(part < program, fresh.to(tl.int32), 0)
+        part += 1
+    runs = tl.sum(all_of_them, 0)
+    place = program * BLOCK + tl.arange(0, BLOCK)
     there = place < count
-    here = tl.load(ordered + place, mask=there, other=0)
-    number = tl.load(run + place, mask=there, other=1) - 1
-    before = tl.load(run + place - 1, mask=there & (place > 0), other=0) - 1
-    fresh = there & (number != before)
-    tl.store(rows + number, here.to(rows.dtype.element_ty), mask=fresh)
-    tl.store(first + number, place, mask=fresh)
-    runs = tl.load(run + count - 1)
+    fresh, here = _are_fresh(ordered, place, there)
+    number = tl.sum(earlier, 0) + tl.cumsum(fresh.to(tl.int32), 0)
+    tl.store(run + place, number, mask=there)
+    tl.store(rows + number - 1, here.to(rows.dtype.element_ty), mask=fresh)
+    tl.store(first + number - 1, place, mask=fresh)
     spare = there & (place >= runs)
     last = tl.zeros_like(here) + tl.load(ordered + count - 1)
     tl.store(rows + place, last.to(rows.dtype.element_ty), mask=spare)
@@ -70,19 +103,40 @@ def _runs(
 def order_rows(rows: Tensor, live: Tensor | None = None) -> Order:
     """Entries sorted by their rows (N,); where ``live`` (1,) is 0, as if there were no runs."""
     count, device = len(rows), rows.device
-    ordered, entry = rows.to(torch.int32).sort(stable=True)
+    ordered, entry = _sorted(rows)
     run = torch.empty(count, dtype=torch.int32, device=device)
-    grid = (triton.cdiv(count, _FLAT),)
-    _fresh[grid](ordered, run, count, _FLAT)
-    run = torch.cumsum(run, 0, dtype=torch.int32)
     distinct = torch.empty(count, dtype=torch.int64, device=device)
     first = torch.empty(count + 1, dtype=torch.int32, device=device)
     found = torch.empty(1, dtype=torch.int32, device=device)
-    _runs[grid](
-        ordered, run, distinct, first, found, found if live is None else live, count,
-        live is not None, _FLAT,
-    )  # fmt: skip
+    block = _FLAT if count <= _FEW else 4 * _FLAT
+    pieces = tiles(count, block)
+    launch(
+        _runs,
+        (pieces,),
+        (ordered, run, distinct, first, found, found if live is None else live),
+        (count, pieces, live is not None, block),
+        num_warps=block // 256,
+    )
     return Order(distinct, entry, run, first, found)
+
+
+def _sorted(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows in ascending order, int32, and which entry stands at each place; equal ones in order."""
+    count = len(rows)
+    if count > _FEW:
+        ordered, entry = rows.to(torch.int32).sort(stable=True)
+        return ordered, entry
+    ordered = torch.empty(count, dtype=torch.int32, device=rows.device)
+    entry = torch.empty(count, dtype=torch.int64, device=rows.device)
+    own = _OWN
+    launch(
+        _rank,
+        (tiles(count, own),),
+        (rows, ordered, entry),
+        (count, tiles(count, _TILE), own, _TILE),
+        num_warps=4,
+    )
+    return ordered, entry
 
 
 @triton.jit
@@ -175,7 +229,8 @@ def _join_chunks(
             later += 1
         tl.store(target, total.to(sums.dtype.element_ty), mask=there)
         square = total * total
-    tl.store(squares + chunk * tl.num_programs(1) + tl.program_id(1), tl.sum(square, 0))
+    behind = tl.num_programs(0) * tl.num_programs(1)  # those of _sum_chunk
+    tl.store(squares + behind + chunk * tl.num_programs(1) + tl.program_id(1), tl.sum(square, 0))
 
 
 class Sums(NamedTuple):
@@ -201,7 +256,7 @@ class Sums(NamedTuple):
 
 def square_slots(entries: int, size: int) -> int:
     """How many partial sums of squares :func:`sum_rows` has."""
-    return 2 * triton.cdiv(entries, CHUNK) * triton.cdiv(size, block_of(size, _COLUMNS))
+    return 2 * tiles(entries, CHUNK) * tiles(size, block_of(size, _COLUMNS))
 
 
 def sum_rows(
@@ -215,18 +270,25 @@ def sum_rows(
     count, size, device = len(order.entry), values.shape[1], values.device
     if squares is None:
         squares = torch.empty(square_slots(count, size), device=device)
-    chunks, block = triton.cdiv(count, CHUNK), block_of(size, _COLUMNS)
+    chunks, block = tiles(count, CHUNK), block_of(size, _COLUMNS)
     sums = torch.empty(count, size, dtype=values.dtype, device=device)
     parts = torch.empty(chunks, size, device=device)
-    grid = (chunks, triton.cdiv(size, block))
-    half = len(squares) // 2
-    _sum_chunk[grid](
-        order.entry, order.run, order.first, values, values if more is None else more,
-        squares if scale is None else scale, sums, parts, squares[:half], count, size, len(values),
-        more is not None, CHUNK, block, num_warps=max(1, block // 256),
+    grid = (chunks, tiles(size, block))
+    launch(
+        _sum_chunk,
+        grid,
+        (
+            order.entry, order.run, order.first, values, values if more is None else more,
+            squares if scale is None else scale, sums, parts, squares,
+        ),
+        (count, size, len(values), more is not None, CHUNK, block),
+        num_warps=max(1, block // 256),
     )  # fmt: skip
-    _join_chunks[grid](
-        order.run, order.first, sums, parts, squares[half:], count, size,
-        CHUNK, block, num_warps=max(1, block // 256),
-    )  # fmt: skip
+    launch(
+        _join_chunks,
+        grid,
+        (order.run, order.first, sums, parts, squares),
+        (count, size, CHUNK, block),
+        num_warps=max(1, block // 256),
+    )
     return Sums(order, values, more, scale, sums, squares)

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from blackout.ops.engine import Scalar
-from blackout.ops.triton.launch import MASK64, block_of, scalar, signed, warps_of
+from blackout.ops.triton.launch import MASK64, block_of, launch, scalar, signed, tiles, warps_of
 from blackout.ops.triton.numbers import GOLDEN, mix64, unsigned, whole
 
 _BLOCK = 512
@@ -22,6 +22,31 @@ def mixed_on_host(x: int) -> int:
     return x ^ (x >> 31)
 
 
+@triton.jit
+def drawn_words(threshold, alias, key, group, spot, vocab, there):
+    """The words at places of groups; ``key`` is :func:`step_key`'s.
+
+    float64, to be launched without fused multiply-add: as the other engines round it.
+    """
+    bits = mix64(key + ((unsigned(group) << 32) + unsigned(spot) + 1) * GOLDEN) >> 11
+    position = bits.to(tl.float64) * (vocab.to(tl.float64) * 1.1102230246251565e-16)
+    column = tl.minimum(position.to(tl.int64), (vocab - 1).to(tl.int64))
+    chance = tl.load(threshold + column, mask=there, other=0.0)
+    other = tl.load(alias + column, mask=there, other=0)
+    return tl.where(position - column.to(tl.float64) < chance, column, other)
+
+
+@triton.jit
+def step_key(start, step, STEP_ON_DEVICE: tl.constexpr):
+    """The key of a step's draws; ``start`` is :func:`draws_start`'s."""
+    return mix64(unsigned(start) + unsigned(whole(step, STEP_ON_DEVICE)) * GOLDEN)
+
+
+def draws_start(seed: int) -> int:
+    """The key of a seed, to which a kernel adds the step."""
+    return signed(mixed_on_host(seed + GOLDEN.value))
+
+
 @triton.jit(do_not_specialize=["start", "step", "vocab"])
 def _draw(
     threshold, alias, start, step, out, vocab, count, samples,
@@ -29,15 +54,8 @@ def _draw(
 ):  # fmt: skip
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = place < count
-    key = mix64(unsigned(start) + unsigned(whole(step, STEP_ON_DEVICE)) * GOLDEN)
-    group, spot = unsigned(place // samples), unsigned(place % samples)
-    bits = mix64(key + ((group << 32) + spot + 1) * GOLDEN) >> 11
-    # float64, and launched without fused multiply-add: as the other engines round it
-    position = bits.to(tl.float64) * (vocab.to(tl.float64) * 1.1102230246251565e-16)
-    column = tl.minimum(position.to(tl.int64), (vocab - 1).to(tl.int64))
-    chance = tl.load(threshold + column, mask=there, other=0.0)
-    other = tl.load(alias + column, mask=there, other=0)
-    word = tl.where(position - column.to(tl.float64) < chance, column, other)
+    key = step_key(start, step, STEP_ON_DEVICE)
+    word = drawn_words(threshold, alias, key, place // samples, place % samples, vocab, there)
     tl.store(out + place, word.to(out.dtype.element_ty), mask=there)
 
 
@@ -46,12 +64,15 @@ def draw_samples(
 ) -> Tensor:
     """(G, K) words, a pure function of seed, step, group and place."""
     out = torch.empty(groups, samples, dtype=torch.int64, device=alias.device)
-    start = signed(mixed_on_host(seed + GOLDEN.value))
+    start = draws_start(seed)
     now, on_device = scalar(step)
-    _draw[(triton.cdiv(out.numel(), _BLOCK),)](
-        threshold, alias, start, now, out, len(threshold), out.numel(), samples,
-        on_device, _BLOCK, enable_fp_fusion=False,
-    )  # fmt: skip
+    launch(
+        _draw,
+        (tiles(out.numel(), _BLOCK),),
+        (threshold, alias, start, now, out),
+        (len(threshold), out.numel(), samples, on_device, _BLOCK),
+        enable_fp_fusion=False,
+    )
     return out
 
 
@@ -90,7 +111,10 @@ def merge_into(samples: Tensor, columns: int) -> tuple[Tensor, Tensor]:
     words = torch.empty(groups, columns, dtype=samples.dtype, device=samples.device)
     copies = torch.zeros(groups, columns, device=samples.device)
     block = block_of(max(count, columns))
-    _merge[(groups,)](ordered, words, copies, count, columns, block, num_warps=warps_of(block))
+    launch(
+        _merge, (groups,), (ordered, words, copies), (count, columns, block),
+        num_warps=warps_of(block),
+    )  # fmt: skip
     return words, copies
 
 

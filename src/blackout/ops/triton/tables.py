@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from blackout.ops.triton.launch import block_of, signed, warps_of
+from blackout.ops.triton.launch import block_of, launch, signed, tiles, warps_of
 from blackout.ops.triton.numbers import GOLDEN, mix64, unsigned
 
 _FILL = 2048  # numbers that a program makes
@@ -41,10 +41,13 @@ def gather(
     out = torch.empty(*rows.shape, size, dtype=dtype, device=table.device)
     found = torch.empty(rows.shape, device=table.device)
     block = block_of(size, 2048)
-    _gather[(rows.numel(), triton.cdiv(size, block))](
-        table, rows, out, table if log_q is None else log_q, found, len(table), size,
-        log_q is not None, block, num_warps=warps_of(block),
-    )  # fmt: skip
+    launch(
+        _gather,
+        (rows.numel(), tiles(size, block)),
+        (table, rows, out, table if log_q is None else log_q, found),
+        (len(table), size, log_q is not None, block),
+        num_warps=warps_of(block),
+    )
     return out, found
 
 
@@ -83,7 +86,7 @@ def fill_uniform(table: Tensor, limit: float, key: int, rows: Tensor | None) -> 
     size = table[0].numel()
     # the factor as PyTorch rounds it for a float32 tensor
     factor = torch.full((), limit * 2.0**-24, dtype=torch.float32, device=table.device)
-    _fill[(triton.cdiv(table.numel(), _FILL),)](
+    _fill[(tiles(table.numel(), _FILL),)](
         table, table if rows is None else rows, factor, signed(key), table.numel(), size,
         (size + 1) // 2, rows is not None, table.dtype == torch.bfloat16, _FILL,
     )  # fmt: skip

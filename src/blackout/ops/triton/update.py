@@ -12,7 +12,7 @@ from torch import Tensor
 
 from blackout.ops import reference
 from blackout.ops.engine import RmsProp, Rounding, Scalar
-from blackout.ops.triton.launch import block_of, scalar, signed
+from blackout.ops.triton.launch import block_of, launch, scalar, signed, tiles
 from blackout.ops.triton.numbers import GOLDEN, mix64, real, rounded, unsigned, whole
 from blackout.ops.triton.rows import Sums, load_entry, order_rows, sum_rows
 from blackout.ops.triton.sampling import mixed_on_host
@@ -178,20 +178,28 @@ def update_rows(
     step, step_on_device = scalar(update.rounding.step)
     average, inertia = (values, 0.0) if momentum is None else momentum
     each = isinstance(inertia, Tensor)
-    _update_rows[(len(order.entry),)](
-        order.rows, order.entry, order.first, order.runs, values,
-        values if more is None else more, values if scale is None else scale, sums,
-        weight, moment, average, values if aging.touched is None else aging.touched,
-        values if aging.factors is None else aging.factors, inertia if each else values,
-        _real(factor), _real(lr), _real(damping), _real(shrink), step,
-        rounding_start(update.rounding), float(aging.factor), 0.0 if each else float(inertia),
-        len(values), size, len(weight),
-        1 - update.beta, math.log(max(aging.beta, 1e-300)), aging.kind, aging.touched is not None,
-        moment.numel() == len(weight) and size > 1,
-        weight.dtype == torch.bfloat16, more is not None,
-        0 if momentum is None else 1 + each,
-        factor_on_device, lr_on_device, damping_on_device, shrink_on_device, step_on_device,
-        block // 4, triton.cdiv(size, block), num_warps=max(1, min(8, block // 256)),
+    launch(
+        _update_rows,
+        (len(order.entry),),
+        (
+            order.rows, order.entry, order.first, order.runs, values,
+            values if more is None else more, values if scale is None else scale, sums,
+            weight, moment, average, values if aging.touched is None else aging.touched,
+            values if aging.factors is None else aging.factors, inertia if each else values,
+            _real(factor), _real(lr), _real(damping), _real(shrink), step,
+            rounding_start(update.rounding), float(aging.factor), 0.0 if each else float(inertia),
+        ),
+        (
+            len(values), size, len(weight),
+            1 - update.beta, math.log(max(aging.beta, 1e-300)), aging.kind,
+            aging.touched is not None,
+            moment.numel() == len(weight) and size > 1,
+            weight.dtype == torch.bfloat16, more is not None,
+            0 if momentum is None else 1 + each,
+            factor_on_device, lr_on_device, damping_on_device, shrink_on_device, step_on_device,
+            block // 4, tiles(size, block),
+        ),
+        num_warps=max(1, min(8, block // 256)),
     )  # fmt: skip
 
 
@@ -254,10 +262,12 @@ def exact_aging(touched: Tensor, rows: Tensor, step: Scalar, beta: float) -> Ten
     if not len(rows):
         return aging
     now, on_device = scalar(step)
-    _age[(triton.cdiv(len(rows), _FLAT),)](
-        touched, rows.contiguous(), aging, now, len(rows), len(touched),
-        math.log(max(beta, 1e-300)), on_device, _FLAT,
-    )  # fmt: skip
+    launch(
+        _age,
+        (tiles(len(rows), _FLAT),),
+        (touched, rows.contiguous(), aging, now),
+        (len(rows), len(touched), math.log(max(beta, 1e-300)), on_device, _FLAT),
+    )
     return aging
 
 
@@ -337,12 +347,19 @@ def update_dense(
     factor, factor_on_device = scalar(update.factor)
     damping, damping_on_device = scalar(update.damping)
     shrink, shrink_on_device = scalar(update.shrink)
-    _update_dense[(triton.cdiv(weight.numel(), _DENSE),)](
-        weight, moment, gradient, weight if copy is None else copy,
-        gradient if live is None else live,
-        _real(factor), _real(lr), _real(damping), _real(shrink), float(aging), weight.numel(),
-        1 - update.beta, factor_on_device, lr_on_device, damping_on_device, shrink_on_device,
-        copy is not None, live is not None, _DENSE, num_warps=8,
+    launch(
+        _update_dense,
+        (tiles(weight.numel(), _DENSE),),
+        (
+            weight, moment, gradient, weight if copy is None else copy,
+            gradient if live is None else live,
+            _real(factor), _real(lr), _real(damping), _real(shrink), float(aging),
+        ),
+        (
+            weight.numel(), 1 - update.beta, factor_on_device, lr_on_device, damping_on_device,
+            shrink_on_device, copy is not None, live is not None, _DENSE,
+        ),
+        num_warps=8,
     )  # fmt: skip
 
 
@@ -370,9 +387,10 @@ def _squares(gradient, partial, count, BLOCK: tl.constexpr):
 
 def dense_slots(count: int) -> int:
     """How many partial sums of squares :func:`dense_squares` has."""
-    return triton.cdiv(count, _DENSE)
+    return tiles(count, _DENSE)
 
 
 def dense_squares(gradient: Tensor, partial: Tensor) -> None:
     """Partial sums of the squares of a gradient."""
-    _squares[(len(partial),)](gradient, partial, gradient.numel(), _DENSE, num_warps=8)
+    given, fixed = (gradient, partial), (gradient.numel(), _DENSE)
+    launch(_squares, (len(partial),), given, fixed, num_warps=8)

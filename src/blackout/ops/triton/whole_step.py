@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from blackout.ops.engine import BlockShape, StepResult
 from blackout.ops.plan import OutputPlan
+from blackout.ops.reference.dropout import draw_key
 from blackout.ops.triton.block import Block, Layer, Network, Told, Weight
 from blackout.ops.triton.objective import MOST_COLUMNS
 from blackout.ops.triton.staging import Staging
@@ -51,7 +52,7 @@ def _suits(model: Any, optimizer: Any) -> bool:
     output = plan.output
     if not isinstance(output, OutputPlan):  # a tree
         return False
-    if plan.dropout or output.bias is not None or output.always or output.sharing == "word":
+    if output.bias is not None or output.always or output.sharing == "word":
         return False
     if output.samples > MOST_COLUMNS - 32:
         return False
@@ -76,7 +77,10 @@ class GraphStep:
         self.interval = INTERVAL if self.device.type == "cuda" else 1
         self._state = model.initial_state(shape.streams)
         words, count = shape.steps * shape.streams, len(list(model.parameters()))
-        self._staging = Staging(2 * words + count + 2, 2 * words + 3 * count, self.device)
+        plan = model.plan()
+        self._drops = 1 + len(plan.layers) if plan.dropout else 0
+        wholes = 2 * words + count + self._drops + 2
+        self._staging = Staging(wholes, 2 * words + 3 * count, self.device)
         self._told = self._places(words, count)
         self._divisor, self._clip = (
             torch.zeros((), dtype=torch.float64, device=self.device) for _ in range(2)
@@ -93,11 +97,13 @@ class GraphStep:
         """The parts of what the host tells."""
         shape = (self.shape.steps, self.shape.streams)
         wholes, reals = self._staging.wholes, self._staging.reals
-        inputs, targets, steps, live, slot = wholes.split([words, words, count, 1, 1])
+        inputs, targets, steps, keys, live, slot = wholes.split(
+            [words, words, count, self._drops, 1, 1]
+        )
         counts, keep, rates = reals.split([words, words, 3 * count])
         return Told(
             inputs.view(shape), targets.view(shape), counts.view(shape), keep.view(shape),
-            steps, rates.view(count, 3), live, slot,
+            steps, rates.view(count, 3), keys, live, slot,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ the step's contract
@@ -163,6 +169,8 @@ class GraphStep:
             reals[place + 3 * number : place + 3 * number + 3] = self.optimizer.rates(
                 p, group, step
             )
+        if live and self._drops:
+            wholes[-2 - self._drops : -2] = [draw_key() for _ in range(self._drops)]
         wholes[-2], wholes[-1] = live, self._unread
         self._staging.send()
 
