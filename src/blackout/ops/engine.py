@@ -44,7 +44,7 @@ class SoftmaxGradients(NamedTuple):
     hidden: Tensor  # (N, h)
     weight: Tensor  # (V, h)
     bias: Tensor | None  # (V,)
-    logits: Tensor  # (N, V)
+    logits: Tensor | None  # (N, V), where something was added to them
 
 
 class Added(NamedTuple):

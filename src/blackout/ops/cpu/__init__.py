@@ -20,7 +20,12 @@ from blackout.ops.cpu.rmsprop import (
 )
 from blackout.ops.cpu.sampled import SampledSaved, sampled_backward, sampled_forward
 from blackout.ops.cpu.sampling import draw_samples, merge_copies
-from blackout.ops.cpu.softmax import log_partition, target_logit
+from blackout.ops.cpu.softmax import (
+    log_partition,
+    softmax_backward,
+    softmax_forward,
+    target_logit,
+)
 from blackout.ops.cpu.step import whole_step
 from blackout.ops.cpu.tables import fill_uniform, lookup
 from blackout.ops.cpu.windows import (
@@ -29,12 +34,7 @@ from blackout.ops.cpu.windows import (
     window_gradient,
     window_values,
 )
-from blackout.ops.reference import (
-    logits,
-    root_mean_square_prob,
-    softmax_backward,
-    softmax_forward,
-)
+from blackout.ops.reference import logits, root_mean_square_prob
 
 name: str = "native"
 
