@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 from tests.conftest import Lab
-from tests.faults.works import OfFiles, Preparing, Training, Work
+from tests.faults.answering import Answering
+from tests.faults.works import OfFiles, Preparing, Training, TrainingOverRanks, Work
 
 from blackout.cli.main import main
 from blackout.memory import shortage
@@ -44,7 +45,7 @@ class OnThreads(Work):
 
 
 def hungry_works(folder: Path, quick: bool) -> Iterator[Work]:
-    """Training, preparing, estimating, mixing and scoring."""
+    """Training, preparing, estimating, mixing, scoring and answering."""
     texts = folder / "texts"
     texts.mkdir()
     lab = Lab(texts)
@@ -84,3 +85,9 @@ def hungry_works(folder: Path, quick: bool) -> Iterator[Work]:
     for begun in (False, True):
         name = f"training, {'going on' if begun else 'from the start'}"
         yield Training(name, lab, folder / f"run-{begun}", begun=begun, **large)
+    asked = texts / "network", texts / "ngram-0.arpa"
+    yield Answering("answering", lab, folder / "answering", *asked)
+    for begun in (False, True):
+        name = f"training over ranks, {'going on' if begun else 'from the start'}"
+        out = folder / f"ranks-{begun}"
+        yield TrainingOverRanks(name, lab, out, begun=begun, sampling="strata", **large)

@@ -13,11 +13,12 @@ import argparse
 import datetime
 import json
 import os
+import re
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,8 @@ class Swept:
 
     work: str
     fault: str
+    whole: bool
+    """Whether every operation was tried, those of every rank."""
     cases: int = 0
     """Runs in which there was an n-th operation."""
     failed: int = 0
@@ -61,34 +64,40 @@ class Sweep:
         self.folder, self.least, self.shim = folder, least, Shim()
 
     def run(self, work: Work, fault: str, first: int, every: int) -> Swept:
-        swept = Swept(work.name, fault)
-        n = first
-        while True:
-            work.begin()
-            ended = self.with_fault(work, fault, n)
-            if ended.status >= 0 and ended.seen < n:
-                return swept
-            swept.cases += 1
-            swept.failed += ended.status != 0
-            if wrong := self.judge(work, fault, ended):
-                swept.found.append(f"operation {n}: {wrong}")
-            n += every
+        swept = Swept(work.name, fault, whole=first == every == 1)
+        for victim in range(work.ranks):
+            n = first
+            while self.nth(work, fault, victim, n, swept):
+                n += every
+        return swept
 
-    def with_fault(self, work: Work, fault: str, n: int) -> Ended:
-        victim = n % work.ranks
+    def nth(self, work: Work, fault: str, victim: int, n: int, swept: Swept) -> bool:
+        """Tries one; False when that rank has no n-th operation."""
+        work.begin()
+        ended = self.together(work, fault, {victim: n})
+        if ended[victim].status >= 0 and ended[victim].seen < n:
+            return False
+        swept.cases += 1
+        swept.failed += any(one.status for one in ended)
+        if wrong := self.judge(work, fault, victim, ended):
+            of = f" of rank {victim}" if work.ranks > 1 else ""
+            swept.found.append(f"operation {n}{of}: {wrong}")
+        return True
+
+    def together(self, work: Work, fault: str, when: Mapping[int, int]) -> list[Ended]:
+        """All ranks do it, some of them with a fault at their n-th operation; how they ended."""
 
         def armed(rank: int) -> Callable[[], int]:
             def do() -> int:
-                if rank == victim:
-                    self.shim.arm(fault, (n + work.ranks - 1) // work.ranks, self.least)
+                if rank in when:
+                    self.shim.arm(fault, when[rank], self.least)
                 return int(work.do(rank))
 
             return do
 
+        work.ready()
         children = [self.child(armed(rank), fault, rank) for rank in range(work.ranks)]
-        ended = [self.wait(child, rank) for rank, child in enumerate(children)]
-        seen = n if ended[victim].seen >= (n + work.ranks - 1) // work.ranks else 0
-        return Ended(ended[victim].status, ended[victim].errors, seen)
+        return [self.wait(child, rank) for rank, child in enumerate(children)]
 
     def child(self, do: Callable[[], int], fault: str, rank: int) -> int:
         process = os.fork()
@@ -118,34 +127,45 @@ class Sweep:
         seen.unlink(missing_ok=True)
         return Ended(status, errors, counted if status >= 0 else sys.maxsize)
 
-    def judge(self, work: Work, fault: str, ended: Ended) -> str | None:
-        """What is wrong with the end of a child, or with what it left."""
-        lines = [line for line in ended.errors.splitlines() if line.startswith("blackout ")]
-        killed = fault == "dies" and ended.status == -signal.SIGKILL
-        if ended.status not in (0, 1) and not killed:
-            return f"it ended with {ended.status}: {ended.errors[-300:]!r}"
-        if "Traceback" in ended.errors:
-            return f"a traceback: {ended.errors[-300:]!r}"
-        if ended.status == 1 and fault == "short":
-            return f"half a write is no error: {ended.errors!r}"
-        if ended.status == 1 and (len(lines) != 1 or ended.errors.splitlines()[-1] != lines[0]):
-            return f"not one line: {ended.errors[-300:]!r}"
-        if ended.status == 1 and fault in DISK and "--debug" in lines[0]:
-            return f"an error that was not expected: {lines[0]!r}"
-        if ended.status == 1 and fault in MEMORY and "memory" not in lines[0]:
-            return f"it does not speak of memory: {lines[0]!r}"
+    def judge(self, work: Work, fault: str, victim: int, ended: list[Ended]) -> str | None:
+        """What is wrong with the ends of the children, or with what they left."""
+        failed = any(one.status for one in ended)
+        said: list[str] = []
+        for rank, one in enumerate(ended):
+            killed = fault == "dies" and rank == victim and one.status == -signal.SIGKILL
+            if one.status not in (0, 1) and not killed:
+                return f"it ended with {one.status}: {one.errors[-300:]!r}"
+            if "Traceback" in one.errors:
+                return f"a traceback: {one.errors[-300:]!r}"
+            said += _said(one.errors)
+        told = any(one.status == 1 for one in ended)  # who is killed says nothing
+        if told and (wrong := self.judge_line(fault, said)):
+            return wrong
         if wrong := work.fault():
-            return f"status {ended.status}: {wrong}"
-        if ended.status == 1 and (left := work.left_over()):
+            return f"{'failed' if failed else 'went well'}: {wrong}"
+        # who is killed cannot clear up behind itself
+        if failed and fault != "dies" and (left := work.left_over()):
             return f"left over: {left}"
-        if ended.status == 0 and not work.is_new():
+        if not failed and not work.is_new():
             return "all seemed well, but it is not the new state"
         return self.done_again(work)
 
+    def judge_line(self, fault: str, said: list[str]) -> str | None:
+        """Of a failure: one line, said once by whoever it is, that tells what it was."""
+        if fault == "short":
+            return f"half a write is no error: {said!r}"
+        lines = [line for line in said if line.startswith("blackout ")]
+        if len(lines) != 1 or said[-1] != lines[0]:
+            return f"not one line: {said[-5:]!r}"
+        if fault in DISK and "--debug" in lines[0]:
+            return f"an error that was not expected: {lines[0]!r}"
+        if fault in MEMORY and "memory" not in lines[0]:
+            return f"it does not speak of memory: {lines[0]!r}"
+        return None
+
     def done_again(self, work: Work) -> str | None:
         """Without a fault it comes to the new state, and nothing is left of the old."""
-        children = [self.child(lambda r=r: work.do(r), "fails", r) for r in range(work.ranks)]  # type: ignore[misc]
-        ended = [self.wait(child, rank) for rank, child in enumerate(children)]
+        ended = self.together(work, "fails", {})
         if any(one.status for one in ended):
             return f"cannot be done again: {ended}"
         if wrong := work.fault():
@@ -157,13 +177,18 @@ class Sweep:
         return None
 
 
+def _said(errors: str) -> list[str]:
+    """The lines of the package; PyTorch reports a lost connection in its own way."""
+    return [line for line in errors.splitlines() if not re.match(r"\[[WE]\d{4} |\[rank\d", line)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="works whose names have this in them")
     parser.add_argument("--faults", nargs="+", choices=[*DISK, *MEMORY], default=[*DISK, *MEMORY])
     parser.add_argument("--every", type=int, default=1, help="leave out all but each such n")
     parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="leave out runs over ranks and pages")
+    parser.add_argument("--quick", action="store_true", help="leave out what takes long")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="blackout-sweep-"))
     try:
@@ -195,9 +220,11 @@ def sweep(options: argparse.Namespace, folder: Path) -> int:
     from tests.faults.works import works
 
     from blackout.pages import mixture_report, report
+    from blackout.ranks import launch
 
     torch.set_num_threads(1)
     report.write_report = lambda out: None  # takes longer than the runs
+    launch.PATIENCE = 1.0  # they are on one machine
     if options.quick:
         mixture_report.write_mix_report = lambda *_: None
     runner, found = Sweep(folder, LEAST), False

@@ -1,8 +1,8 @@
 """Old state or new state, never between, whatever goes wrong at the system: a part of the sweep.
 
 `python -m tests.faults.sweep` tries every operation (sweep.py, works.py, hungry.py); here are some
-of each work's, with ``BLACKOUT_SWEEP=1`` all but the runs over ranks, of which test_kill_ranks
-tries some.
+of each work's, with ``BLACKOUT_SWEEP=1`` all but those that take long, runs over ranks among them,
+of which test_kill_ranks tries some.
 """
 
 import json
@@ -49,6 +49,6 @@ def test_operations_on_the_disk(swept):
 
 
 def test_large_pieces_of_memory(swept):
-    """Threads, estimating, mixing, scoring, preparing, training from the start and later."""
-    for one in of_faults(swept, MEMORY, works=7):
+    """Threads, estimating, mixing, scoring, preparing, training (twice), answering."""
+    for one in of_faults(swept, MEMORY, works=8):
         assert one["failed"] == one["cases"], one

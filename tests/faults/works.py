@@ -45,6 +45,9 @@ class Work:
             shutil.rmtree(self.folder)
         shutil.copytree(self.old_folder, self.folder)
 
+    def ready(self) -> None:
+        """What its processes must agree on, just before they do it."""
+
     def do(self, rank: int = 0) -> int:
         """Does it, here; the exit status."""
         raise NotImplementedError
@@ -205,59 +208,61 @@ class TrainingOverRanks(Training):
     ranks = 2
     takes_long = True
 
-    def begin(self) -> None:
-        super().begin()
-        self._choose_port()
-
     def set_up(self) -> None:
         """By two processes too: one comes to other last digits."""
-        straight = self.folder.with_name(f"{self.folder.name}-straight")
-        self._on_ranks(self.settings["epochs"])
-        self.folder.rename(straight)
-        self.new = self._state(straight)
-        if self.begun:
-            self._on_ranks(1)
-            self.folder.rename(self.old_folder)
-        else:
-            self.old_folder.mkdir()
+        import blackout.ranks.launch  # once, for all that are forked
+        import blackout.train  # noqa: F401
 
-    def _on_ranks(self, epochs: int) -> None:
-        self._choose_port()
+        assert self.lab.data.shards, "prepared here, where nobody counts operations"
+        super().set_up()
+
+    def _train(self, out: Path, epochs: int, *, resume: bool) -> None:
+        self.ready()
         processes = []
         for rank in range(self.ranks):
             process = os.fork()
             if not process:
-                os._exit(self._run(rank, epochs))
+                os._exit(self._on_rank(rank, out, epochs, resume))
             processes.append(process)
         assert [os.waitpid(process, 0)[1] for process in processes] == [0] * self.ranks
 
-    def _choose_port(self) -> None:
+    def ready(self) -> None:
+        """A port to meet at; whether there is a run to go on with, which one of them may begin."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        self.resume = (self.folder / "run.toml").exists()
 
     def do(self, rank: int = 0) -> int:
-        return self._run(rank, self.settings["epochs"])
+        return self._on_rank(rank, self.folder, self.settings["epochs"], self.resume)
 
-    def _run(self, rank: int, epochs: int) -> int:
-        import torch.distributed as dist
-        from tests.train.over_ranks import run
-
-        where = f"tcp://127.0.0.1:{self.port}"
-        dist.init_process_group("gloo", where, rank=rank, world_size=self.ranks)
-        settings = self.lab.config(**self.settings | {"epochs": epochs}).to_dict()
-        resume = (self.folder / "run.toml").exists()
-        try:
-            run(dist.group.WORLD, str(self.lab.data.folder), str(self.folder), settings, resume)
-        except (UserError, RuntimeError, OSError) as error:  # as the command line does
-            os.write(2, f"blackout train: {' '.join(str(error).split())}\n".encode())
-            return 1
-        return 0
+    def _on_rank(self, rank: int, out: Path, epochs: int, resume: bool) -> int:
+        """As torchrun would start it."""
+        os.environ |= {
+            "RANK": str(rank), "WORLD_SIZE": str(self.ranks),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port),
+        }  # fmt: skip
+        return self._command(out, epochs, resume)
 
     def _state(self, out: Path) -> Content:
-        from tests.train.over_ranks import last
+        from tests.train.over_ranks import last, whole
 
-        return last(out)
+        best = whole(out / "model.safetensors")
+        return last(out) | {f"best.{name}": tensor for name, tensor in best.items()}
+
+    def is_new(self) -> bool:
+        """Without parts that no file names."""
+        return super().is_new() and not self._strays()
+
+    def _strays(self) -> set[Path]:
+        from blackout.files.loading import PartIndex
+
+        files = [p for p in self.folder.rglob("*.safetensors") if not p.name.startswith("part-of-")]
+        named = set()
+        for path in files:
+            index = PartIndex.of(path)
+            named |= {path.with_name(name) for name, _, _ in index.files} if index else set()
+        return set(self.folder.rglob("part-of-*")) - named
 
 
 class Tuning(Work):
@@ -265,7 +270,7 @@ class Tuning(Work):
 
     def __init__(self, name: str, lab: Lab, folder: Path, *, known: bool) -> None:
         super().__init__(name, lab, folder)
-        self.known = known
+        self.known = self.takes_long = known
 
     def set_up(self) -> None:
         assert self._in_here(self.folder) == 0
@@ -377,6 +382,7 @@ def works(folder: Path, quick: bool) -> Iterator[Work]:
     yield Training("saving, from the start", lab, folder / "run", begun=False, **small)
     yield Training("saving, going on", lab, folder / "going-on", begun=True, **small)
     yield Tuning("tuning", lab, folder / "study", known=False)
+    yield Tuning("tuning, its runs known", lab, folder / "known-study", known=True)
     ranks = small | {"sampling": "strata"}
     for begun in (False, True):
         name = f"saving over ranks, {'going on' if begun else 'from the start'}"

@@ -56,6 +56,7 @@ def application(shelf: Shelf, limits: Limits | None = None, token: str | None = 
     handlers: dict[Any, Any] = {
         UserError: api.refuse,
         HTTPException: _no_such_page,
+        MemoryError: _no_memory,
         Exception: _failed,
     }
     app = Starlette(routes=routes, lifespan=api.lifespan, exception_handlers=handlers)
@@ -222,6 +223,10 @@ async def _no_such_page(request: Request, error: Exception) -> Response:
     sentences = {404: "there is no such page", 405: f"{request.method} is not answered here"}
     sentence = sentences.get(error.status_code, str(error.detail))
     return _json({"error": sentence}, error.status_code, dict(error.headers or {}))
+
+
+async def _no_memory(request: Request, error: Exception) -> Response:
+    return _json({"error": "not enough memory; try again"}, 503, {"retry-after": "1"})
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from blackout.errors import UserError
+from blackout.memory import shortage
 from blackout.serve.questions import Refusal
 from blackout.serve.shelf import Shown
 
@@ -147,7 +148,10 @@ class _Group:
         return True
 
     def _fail(self, error: Exception) -> None:
-        if not isinstance(error, UserError):
+        if (short := shortage(error)) is not None:
+            print(f"warning: {short}: {len(self.open)} not answered", file=sys.stderr)
+            error = Refusal(503, f"{short}; try again", retry_after=1)
+        elif not isinstance(error, UserError):
             traceback.print_exception(error, file=sys.stderr)
         for job in self.open:
             job.send(error)
