@@ -18,9 +18,10 @@ PATHS = ("/v1/score", "/v1/next", "/v1/generate", "/v1/rescore", "/v1/near")
 class Asking:
     """A server's application over a network, an n-gram, and both of them mixed."""
 
-    def __init__(self, network: Any, ngram: Any) -> None:
+    def __init__(self, network: Any, ngram: Any, words: int = 200) -> None:
+        """``words``: the most of a question."""
         shelf = Shelf([("net", load(network))], ("ngram", NGram.load(ngram)), [0.5])
-        self._app = application(shelf, Limits(words=200))
+        self._app = application(shelf, Limits(words=words))
         self._loop = asyncio.new_event_loop()
         self._told: asyncio.Queue[Any] = asyncio.Queue()
         self._loop.run_until_complete(self._start())

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from tests.fuzz.asking import PATHS
+from tests.fuzz.mutate import Form
 from tests.fuzz.workshop import (
     Workshop,
     sealed_json,
@@ -53,18 +54,20 @@ class Target:
     use: Callable[[Workshop, bytes], object]
     tokens: tuple[str, ...] = ()
     """Words of the format, for the fuzzer's dictionary."""
+    form: Form = ""
+    """Where it has JSON, whose values the fuzzer changes one by one."""
 
 
 TARGETS: dict[str, Target] = {}
 
 
 def target(
-    name: str, seeds: Callable[[Workshop], list[bytes]], tokens: str = ""
+    name: str, seeds: Callable[[Workshop], list[bytes]], tokens: str = "", form: Form = ""
 ) -> Callable[[Callable[[Workshop, bytes], object]], Callable[[Workshop, bytes], object]]:
     """Makes a function a target."""
 
     def register(use: Callable[[Workshop, bytes], object]) -> Callable[[Workshop, bytes], object]:
-        TARGETS[name] = Target(name, seeds, use, tuple(tokens.split()))
+        TARGETS[name] = Target(name, seeds, use, tuple(tokens.split()), form)
         return use
 
     return register
@@ -91,7 +94,9 @@ def _scored(folder: Path, workshop: Workshop) -> None:
     assert 1 <= found.perplexity < math.inf
 
 
-@target("config", lambda w: [RunFolder(w.run).config.read_bytes()], "null true 1e999 -1 hidden")
+@target(
+    "config", lambda w: [RunFolder(w.run).config.read_bytes()], "null true 1e999 -1 hidden", "json"
+)
 def config_json(workshop: Workshop, data: bytes) -> None:
     _scored(workshop.model_with("config.json", sealed_json(data)), workshop)
 
@@ -105,7 +110,12 @@ def vocab_txt(workshop: Workshop, data: bytes) -> None:
     _scored(workshop.model_with("vocab.txt", data), workshop)
 
 
-@target("weights", lambda w: [RunFolder(w.run).weights.read_bytes()], "F32 BF16 shape data_offsets")
+@target(
+    "weights",
+    lambda w: [RunFolder(w.run).weights.read_bytes()],
+    "F32 BF16 shape data_offsets",
+    "tensors",
+)
 def weights(workshop: Workshop, data: bytes) -> None:
     _scored(workshop.model_with("model.safetensors", sealed_tensors(data)), workshop)
 
@@ -114,12 +124,18 @@ def weights(workshop: Workshop, data: bytes) -> None:
     "parts",
     lambda w: [(w.divided_model() / "model.safetensors").read_bytes()],
     "strata files tables name sha256 part-of-",
+    "tensors",
 )
 def index_of_parts(workshop: Workshop, data: bytes) -> None:
     _scored(workshop.divided_with(index=sealed_tensors(data)), workshop)
 
 
-@target("part", lambda w: [w.part().read_bytes()], "embedding.weight@0 output.table.weight@1 F32")
+@target(
+    "part",
+    lambda w: [w.part().read_bytes()],
+    "embedding.weight@0 output.table.weight@1 F32",
+    "tensors",
+)
 def part(workshop: Workshop, data: bytes) -> None:
     _scored(workshop.divided_with(part=sealed_tensors(data)), workshop)
 
@@ -133,17 +149,28 @@ def _resumed(folder: Path, workshop: Workshop) -> None:
     "checkpoint-parts",
     lambda w: [w.divided_checkpoint().read_bytes()],
     "strata files tables name sha256 part-of- position",
+    "tensors",
 )
 def index_of_a_checkpoints_parts(workshop: Workshop, data: bytes) -> None:
     _resumed(workshop.run_in_parts(index=sealed_tensors(data)), workshop)
 
 
-@target("checkpoint-part", lambda w: [w.checkpoint_part().read_bytes()], "model. optim. F32 I32")
+@target(
+    "checkpoint-part",
+    lambda w: [w.checkpoint_part().read_bytes()],
+    "model. optim. F32 I32",
+    "tensors",
+)
 def checkpoint_part(workshop: Workshop, data: bytes) -> None:
     _resumed(workshop.run_in_parts(part=sealed_tensors(data)), workshop)
 
 
-@target("checkpoint", lambda w: [w.checkpoint()], "position config F32 data_offsets")
+@target(
+    "checkpoint",
+    lambda w: [w.checkpoint(), w.checkpoint_on_the_way],
+    "position config F32 data_offsets",
+    "tensors",
+)
 def checkpoint(workshop: Workshop, data: bytes) -> None:
     _resumed(workshop.run_with(sealed_tensors(data)), workshop)
 
@@ -151,7 +178,12 @@ def checkpoint(workshop: Workshop, data: bytes) -> None:
 # ---------------------------------------------------------------------- text
 
 
-@target("shard", lambda w: [w.data.shard("valid").path.read_bytes()], "tokens sentences checksum")
+@target(
+    "shard",
+    lambda w: [w.data.shard("valid").path.read_bytes()],
+    "tokens sentences checksum",
+    "shard",
+)
 def shard(workshop: Workshop, data: bytes) -> None:
     path = workshop.place("valid.shard")
     path.write_bytes(sealed_shard(data))
@@ -268,7 +300,9 @@ def _nbest(name: str, form: str) -> Callable[[Workshop, bytes], None]:
 JSONL = b'{"utt": "a", "hyps": [{"text": "hello world", "am": -3, "lm": -2.5}, {"text": ""}]}\n'
 KALDI = b"utt-1 hello world\nutt-2 hello\nother-1 the end\n"
 SRILM = b"-100.5 -12.25 2 hello world\n-101 -13 1 hello\n"
-target("jsonl", lambda w: [JSONL], "utt hyps text am lm null 1e999")(_nbest("a.jsonl", "jsonl"))
+target("jsonl", lambda w: [JSONL], "utt hyps text am lm null 1e999", "lines")(
+    _nbest("a.jsonl", "jsonl")
+)
 target("kaldi", lambda w: [KALDI])(_nbest("text", "kaldi"))
 target("srilm", lambda w: [SRILM], "NBestList1.0 NBestList2.0 nan")(_nbest("a.nbest", "srilm"))
 
@@ -323,6 +357,7 @@ _QUESTIONS = (
     "question",
     lambda w: [bytes([i]) + question for i, question in enumerate(_QUESTIONS)],
     "model text top temperature null 1e999 prompt words utterances utt hyps am lm weights ngram",
+    "question",
 )
 def question(workshop: Workshop, data: bytes) -> None:
     """The first byte says which path the others are sent to."""
@@ -347,7 +382,7 @@ def toml(workshop: Workshop, data: bytes) -> None:
     assert again == config
 
 
-@target("metrics", lambda w: [(w.run / "metrics.jsonl").read_bytes()], "null epoch 1e999")
+@target("metrics", lambda w: [(w.run / "metrics.jsonl").read_bytes()], "null epoch 1e999", "lines")
 def metrics(workshop: Workshop, data: bytes) -> None:
     from blackout.pages.report import write_report
 
@@ -362,7 +397,7 @@ def metrics(workshop: Workshop, data: bytes) -> None:
         write_report(folder)
 
 
-@target("result", lambda w: list(_results(w)), "curve outcome failure null")
+@target("result", lambda w: list(_results(w)), "curve outcome failure null", "json")
 def trial_result(workshop: Workshop, data: bytes) -> None:
     path = workshop.place("result.json")
     path.write_bytes(sealed_json(data))

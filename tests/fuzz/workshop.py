@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import struct
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,8 @@ from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, prepare
 from blackout.text.shards import HEADER_BYTES
 from blackout.train import train
+from blackout.train.loop import Stopped
+from blackout.train.progress import Progress
 
 TEXT = "the cat sat\nthe dog sat on the mat\na cat ran\nthe end\n" * 3
 _HASH_FIELD = b'"sha256":"'
@@ -148,8 +152,27 @@ class Workshop:
         return folder
 
     def checkpoint(self) -> bytes:
-        (path,) = (self.run / "checkpoints").glob("step-*")
-        return path.read_bytes()
+        """That of the run's end."""
+        return _checkpoint(self.run)
+
+    @cached_property
+    def checkpoint_on_the_way(self) -> bytes:
+        """That of a run like this one, stopped in the middle of its epoch."""
+        folder = self.folder / "stopped"
+        with suppress(Stopped):
+            train(self.config, self.data, folder, progress=_StopsSoon())
+        return _checkpoint(folder)
+
+
+class _StopsSoon(Progress):
+    def block_done(self, position: Any) -> None:
+        if position.step == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def _checkpoint(run: Path) -> bytes:
+    (path,) = (run / "checkpoints").glob("step-*")
+    return path.read_bytes()
 
 
 def _divide(whole: Path, index: Path) -> None:
