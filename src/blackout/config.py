@@ -214,8 +214,12 @@ class LossConfig:
     """With maxent: the features lie in 2 to this power numbers."""
 
     def __post_init__(self) -> None:
-        if "maxent" not in losses.find(self.loss).options:
+        own = losses.find(self.loss).options
+        if "maxent" not in own:
             _check(self.maxent == 0, "maxent", self.maxent, f"0 with loss {self.loss}")
+        if "proposal" not in own or ("normalise_over" in own and self.normalise_over == "all"):
+            only = f"unigram with loss {self.loss}, which draws no samples"
+            _check(self.proposal == "unigram", "proposal", self.proposal, only)
         _check(0 <= self.gamma < math.inf, "gamma", self.gamma, "0 or more")
         for name in ("spherical_lr", "spherical_epsilon"):
             value = getattr(self, name)
@@ -319,7 +323,9 @@ class RunConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     checkpoint_minutes: float = 10.0
-    """Save a checkpoint this often; one is also saved after each epoch."""
+    """Save a checkpoint this often; one is also saved after each epoch, and at the end."""
+    epoch_checkpoints: bool = True
+    """Save one after each epoch: with a large model on a GPU that can take as long as the epoch."""
     rank_timeout: float = 300.0
     """On several ranks: seconds to wait for one that does not answer before it is given up."""
 

@@ -16,6 +16,7 @@ LOSSES = {
     "classes": {"class_count": 4},
     "adaptive": {"cutoffs": 5},
 }
+NORMALISED = {"normalise_over": "all"}
 
 
 @pytest.fixture(scope="module", params=LOSSES)
@@ -129,6 +130,10 @@ def test_bad_input_is_one_clear_line(lab, tmp_path, capsys):
     assert "class_count is 0, must be at least 1" in line(loss="classes", class_count=0)
     assert "class_count is 9999, must be 1 … " in line(loss="classes", class_count=9999)
     assert "cutoffs is [9999], must rise" in line(loss="adaptive", cutoffs=9999)
+    for loss, more in (*((loss, {}) for loss in LOSSES), ("self-normalised", NORMALISED)):
+        assert (
+            f"proposal is 'lsh', must be unigram with loss {loss}, which draws no samples"
+        ) in line(loss=loss, proposal="lsh", **more)
     gone = tmp_path / "gone"
     assert f"{gone}: cannot be read" in line(loss="hierarchical", tree_file=str(gone))
     gone.write_text("the A\n")

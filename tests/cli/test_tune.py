@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from blackout import losses
 from blackout.cli.main import main
+from blackout.cli.tune import default_grid
 from blackout.config import Config
 from blackout.trials.crew import Worker
+from blackout.trials.grid import combinations
 
 
 def test_tune(lab, tmp_path, capsys, monkeypatch):
@@ -43,6 +46,14 @@ def test_tune(lab, tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out) == result
 
 
+def test_every_loss_has_something_to_vary_by_default():
+    for loss in losses.names():
+        config = Config.from_dict({"loss": {"loss": loss}})
+        grid = default_grid(config)
+        assert list(grid) == ["alpha" if "alpha" in losses.find(loss).options else "lr"]
+        assert len(combinations(config, grid)) == 6
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -51,7 +62,7 @@ def test_tune(lab, tmp_path, capsys, monkeypatch):
         (["--grid", "alpha=0", "--grid", "alpha=1"], "alpha has its values already"),
         (["--halving", "0"], "halving is 0, must be at least 1"),
         (["--workers", "-1"], "workers is -1, must be 0 or more"),
-        (["--loss", "full"], "alpha has no effect with loss full"),
+        (["--loss", "full", "--grid", "alpha=0,1"], "alpha has no effect with loss full"),
         (["--config", "nowhere.toml"], "nowhere.toml: cannot read"),
     ],
 )

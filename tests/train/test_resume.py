@@ -142,6 +142,24 @@ def test_a_signal_to_the_command(lab, tmp_path, monkeypatch, capsys, number):
     assert lab.differing(lab.final(straight), lab.final(out)) == []
 
 
+def test_the_command_goes_on_after_the_epoch_it_was_to_stop_after(lab, tmp_path, capsys):
+    """A plain --resume trains the other epochs, and says so where there is none."""
+    straight, out = tmp_path / "straight", tmp_path / "out"
+    assert main(lab.options(straight, epochs=3)) == 0
+    assert main(lab.options(out, epochs=3, stop_after=1)) == 0
+    resume = ["train", "--out", str(out), "--resume"]
+    assert main([*resume, "--stop-after", "2"]) == 0
+    capsys.readouterr()
+    assert main([*resume, "--stop-after", "2"]) == 0
+    said = capsys.readouterr().err
+    assert "epoch 2 of 3 is done, where --stop-after 2 ends the run: nothing to train" in said
+    assert main(resume) == 0
+    assert lab.differing(lab.final(straight), lab.final(out)) == []
+    capsys.readouterr()
+    assert main(resume) == 0
+    assert "all 3 epochs are done: nothing to train; --epochs says more" in capsys.readouterr().err
+
+
 def test_a_signal_during_validation_is_not_lost(lab, tmp_path):
     class StopInValidation(Progress):
         def validation_begins(self):

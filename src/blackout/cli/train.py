@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,8 +138,24 @@ def read_options(arguments: Sequence[str]) -> TrainOptions:
         return plain
     if plain.resume and plain.config is None and path is not None and not path.is_file():
         raise UserError(f"{plain.out}: no run to resume: it has no {path.name}")
-    default = TrainOptions(out=tyro.MISSING, settings=base_settings(path, plain.preset))
+    settings = base_settings(path, plain.preset)
+    if plain.resume and plain.config is None:
+        settings = _beyond_its_stop(settings, RunFolder(plain.out))
+    default = TrainOptions(out=tyro.MISSING, settings=settings)
     return parse(TrainOptions, "train", arguments, default)
+
+
+def _beyond_its_stop(config: Config, folder: RunFolder) -> Config:
+    """A run's settings, without a --stop-after that it has come to: the other epochs come now."""
+    if config.run.stop_after is None:
+        return config
+
+    from blackout.train.metrics import read_metrics  # PyTorch comes with it
+
+    done = sum(event["event"] == "epoch" for event in read_metrics(folder.metrics))
+    if done < config.run.stop_after:
+        return config
+    return replace(config, run=replace(config.run, stop_after=None))
 
 
 def base_settings(path: Path | None, preset: Preset | None) -> Config:

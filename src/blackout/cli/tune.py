@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from blackout import losses
 from blackout.cli.common import Output, Settings, parse
 from blackout.cli.train import base_settings, find_data
 from blackout.config import Config
@@ -20,7 +21,11 @@ from blackout.presets import Preset
 if TYPE_CHECKING:
     from blackout.trials.tune import Tuned
 
-DEFAULT_GRID = {"alpha": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]}
+DEFAULT_GRIDS: dict[str, list[object]] = {
+    "alpha": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
+    "lr": [0.25, 0.5, 0.7, 1.0, 1.4, 2.0],
+}
+"""What varies by default: the first of these that the loss looks at."""
 
 
 @dataclass
@@ -38,7 +43,8 @@ class TuneOptions:
         field(default_factory=list)
     )
     """A setting and its values, e.g. lr=0.001,0.003; may be given several times, then every
-    combination is tried. By default alpha=0,0.2,0.4,0.6,0.8,1."""
+    combination is tried. By default alpha=0,0.2,0.4,0.6,0.8,1, with a loss that draws no samples
+    lr=0.25,0.5,0.7,1,1.4,2."""
     halving: int = 3
     """Of so many runs one goes on after a part of the epochs; 1: all runs train all epochs."""
     workers: int = 0
@@ -60,7 +66,7 @@ def main(arguments: Sequence[str]) -> None:
     from blackout.trials.trials import Trials
     from blackout.trials.tune import tune
 
-    grid = parse_grid(options.grid) or DEFAULT_GRID
+    grid = parse_grid(options.grid) or default_grid(config)
     if config.run.epochs == "auto":
         raise UserError("tune compares runs of equal length: --epochs must be a number")
     stages(config.run.epochs, len(combinations(config, grid)), options.halving)
@@ -82,6 +88,13 @@ def main(arguments: Sequence[str]) -> None:
             "config": str(options.out / "best.toml"),
         }
     )
+
+
+def default_grid(config: Config) -> dict[str, list[object]]:
+    """What varies where nobody says it."""
+    looks_at = {"lr", *losses.find(config.loss.loss).options}
+    name = next(name for name in DEFAULT_GRIDS if name in looks_at)
+    return {name: DEFAULT_GRIDS[name]}
 
 
 def read_options(arguments: Sequence[str]) -> TuneOptions:

@@ -40,7 +40,8 @@ from blackout.text.prepared import Prepared
 MAY_CHANGE = {
     "data",
     *("run.epochs", "run.patience", "run.stop_after", "run.keep_going"),
-    *("run.checkpoint_minutes", "run.rank_timeout", "run.threads", "run.device"),
+    *("run.checkpoint_minutes", "run.epoch_checkpoints", "run.rank_timeout"),
+    *("run.threads", "run.device"),
 }
 
 

@@ -214,6 +214,8 @@ class Trainer:
 
     def run(self) -> TrainResult:
         position = self.position
+        if position.step and self._is_over():
+            self.progress.note(self._why_over())
         try:
             with collect_signals() as caught:
                 while not self._is_over():
@@ -241,6 +243,22 @@ class Trainer:
             return True
         enough = run.epochs == "auto" and self.schedule.epochs_since_best >= run.patience
         return enough or position.epoch >= run.last_epoch
+
+    def _why_over(self) -> str:
+        """Of a run that is resumed where nothing is left to do."""
+        run, epoch = self.config.run, self.position.epoch
+        if epoch >= run.planned_epochs:
+            return f"all {epoch} epochs are done: nothing to train; --epochs says more"
+        if run.stop_after is not None and epoch >= run.stop_after:
+            stop = f"--stop-after {run.stop_after} ends the run"
+            of = "" if run.epochs == "auto" else f" of {run.epochs}"
+            return f"epoch {epoch}{of} is done, where {stop}: nothing to train"
+        if self.position.diverged:
+            return f"the run has diverged after epoch {epoch}; --keep-going trains on all the same"
+        return (
+            f"validation stopped improving {self.schedule.epochs_since_best} epochs ago: nothing "
+            "to train; --patience says for how long to go on"
+        )
 
     def _train_epoch(self, caught: list[str]) -> None:
         position, run = self.position, self.config.run
@@ -344,7 +362,8 @@ class Trainer:
             diverged=position.diverged,
         )
         position.streams, position.epoch_loss, position.epoch_words = None, 0.0, 0
-        self._save()
+        if self.config.run.epoch_checkpoints or self._is_over():
+            self._save()
         self.progress.epoch_done(position, train_loss, valid.perplexity, is_best)
         if verdict.warning:
             self.progress.warn(f"{verdict.warning}; {self._what_to_try()}")
