@@ -70,43 +70,52 @@ def tables() -> Iterator[str]:
 
 def _fuzzed() -> Iterator[str]:
     tried: Counter[str] = Counter()
+    branches: Counter[str] = Counter()
     last: dict[str, str] = {}
     for line in _lines("fuzz/tally.tsv"):
-        date, target, inputs, _ = line.split("\t")
-        tried[target] += int(inputs)
-        last[target] = date
+        date, target, inputs, found, seen = line.split("\t")
+        if found != "blind":
+            tried[target] += int(inputs)
+            branches[target] = max(branches[target], int(seen))
+            last[target] = date
     if not tried:
         return
     yield ""
     yield f"**`make fuzz`**: {sum(tried.values()):,} inputs. What they found is mended and lies in"
-    yield "`tests/hostile` or `tests/fuzz/crafted.py`."
+    yield "`tests/hostile` or `tests/fuzz/crafted.py`. Branches are those that inputs took, of the"
+    yield "package's Python, for `native-…` of the native code."
     yield from _table(
-        ("parser", "inputs", "last"),
-        [(f"`{name}`", f"{count:,}", last[name]) for name, count in tried.most_common()],
+        ("parser", "inputs", "branches", "last"),
+        [
+            (f"`{name}`", f"{count:,}", f"{branches[name]:,}", last[name])
+            for name, count in tried.most_common()
+        ],
     )
 
 
 def _swept() -> Iterator[str]:
-    cases: dict[str, Counter[str]] = defaultdict(Counter)
+    every: dict[str, dict[str, str]] = defaultdict(dict)
     faults: dict[str, None] = {}
-    dates = [""]
+    total, dates = 0, [""]
     for line in _lines("sweep/tally.jsonl"):
         one = json.loads(line)
-        cases[one["work"]][one["fault"]] += one["cases"]
-        faults[one["fault"]] = None
+        work, fault, cases = one["work"], one["fault"], one["cases"]
+        total += cases
+        faults[fault] = None
         dates.append(one["date"])
-    if not cases:
+        if one.get("whole"):
+            every[work][fault] = f"{cases:,}"
+        else:
+            every[work].setdefault(fault, "some")
+    if not total:
         return
-    total = sum(sum(found.values()) for found in cases.values())
     yield ""
-    yield f"**`python -m tests.faults.sweep`**: {total:,} runs up to {max(dates)}, each with one"
-    yield "fault of the system:"
-    yield "of the disk an error; full from there on; half a write, as systems may; half a write and"
-    yield "kill -9; of memory the n-th large piece; that and all later ones."
-    rows = [
-        (work, *(f"{found[fault]:,}" if fault in found else "" for fault in faults))
-        for work, found in cases.items()
-    ]
+    yield f"**`make sweep`**: {total:,} runs up to {max(dates)}, each with one fault of the system,"
+    yield "on one rank where there are several: of the disk an error (`fails`); full from there on;"
+    yield "half a write, as systems may (`short`); half a write and kill -9 (`dies`); of memory the"
+    yield "n-th large piece (`once`); that and all later ones (`gone`). A figure says how many such"
+    yield "operations the work has: every one of them went wrong once."
+    rows = [(work, *(found.get(fault, "") for fault in faults)) for work, found in every.items()]
     yield from _table(("work", *faults), rows)
 
 

@@ -2,13 +2,21 @@
 
 import json
 import math
+import shutil
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
 from blackout.cli.main import main
+from blackout.config import Config
 from blackout.errors import UserError
+from blackout.mixture.mixture import Mixture
+from blackout.models import load
+from blackout.ngram import NGram, train
+from blackout.paper import large
 from blackout.paper.lab import Lab
+from blackout.paper.mixing import Scored, five_gram, mix
 from blackout.paper.studies import STUDIES
 
 
@@ -68,6 +76,66 @@ def test_a_table_is_put_together_from_several_commands(tmp_path, capsys):
     )
 
 
+def test_validation_chooses_among_all_that_was_tried_on_any_machine(tmp_path, capsys):
+    def table(folder, *more):
+        command = ["reproduce", "table1", "--quick", "--json", "--workers", "1"]
+        assert main([*command, "--out", str(tmp_path / folder), *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    one = ("--cell", "sigmoid", "--hidden", "8")
+    runs = ["reproduce", "table1", "--quick", "--workers", "1", *one, "--runs-only"]
+    assert main([*runs, "--dropout", "0", "--out", str(tmp_path / "there")]) == 0
+    assert "the table: --known" in capsys.readouterr().out
+    assert not list((tmp_path / "there").glob("table1*"))
+    first = table("there", *one, "--dropout", "0", "0.5", "--only", "dropout 0,")
+    assert [row["dropout"] for row in first["tries"]] == [0.0]
+    both = table("there", *one, "--dropout", "0.5")
+    assert [row["dropout"] for row in both["tries"]] == [0.0, 0.5]
+    best = min(both["tries"], key=lambda row: row["valid"])
+    assert [row["dropout"] for row in both["rows"]] == [best["dropout"]]
+    # what is kept of the runs says nothing of the place
+    (tmp_path / "here").mkdir()
+    for kept in ("results", "words"):
+        shutil.copytree(tmp_path / "there/cache" / kept, tmp_path / "here/cache" / kept)
+    here = table("here", *one, "--known")
+    assert here["rows"] == both["rows"]
+    assert here["tries"] == both["tries"]
+    assert not (tmp_path / "here/cache/runs").exists()
+    line = error_line(["table2", "--quick", "--out", str(tmp_path / "here"), "--known"], capsys)
+    assert "--known: " in line
+    assert "has no row of this table" in line
+
+
+def test_a_network_is_mixed_as_by_the_mixture_of_models(out):
+    """From the words' log-probabilities alone, in float32."""
+    lab = Lab(out, quick=True, workers=1)
+    corpus = large.shortlist(lab)
+    (tried,) = large.tries(lab, corpus, large.Network("sigmoid", 8), 1, (0.0,), keep_words=True)
+    (outcome,) = lab.run([replace(tried.trial, keep_model=True)])
+    found = mix(outcome.words, five_gram(lab, corpus))
+    train(corpus.files["train"], out / "5-gram.arpa")
+    models = [("network", load(outcome.model)), ("5-gram", NGram.load(out / "5-gram.arpa"))]
+    mixture = Mixture(models)
+    fit, _ = mixture.tune(corpus.files["valid"])
+    whole = mixture.evaluate(corpus.files["test"], fit.weights)
+    assert found.mixture == pytest.approx(whole.perplexity, rel=1e-5)
+    assert found.weight == pytest.approx(fit.weights[0], abs=1e-4)
+    assert [found.network, found.ngram] == pytest.approx(whole.component_perplexities, rel=1e-5)
+    shorter = {p: Scored(*(a[1:] for a in s)) for p, s in five_gram(lab, corpus).items()}
+    with pytest.raises(UserError, match="has not the words of this corpus"):
+        mix(outcome.words, shorter)
+
+
+def test_the_paper_s_settings_are_there_by_name(tmp_path):
+    ours, papers = (
+        large.config(Lab(tmp_path, quick=True, preset=preset), {"hidden": 8}, 1)
+        for preset in (None, "paper")
+    )
+    assert (ours.optim.rates, ours.run.precision) == ("width", "bf16")
+    assert (papers.optim.rates, papers.optim.lr, papers.run.precision) == ("same", 0.004, "fp32")
+    assert Config.from_dict({"preset": "paper"}).optim == papers.optim
+
+
 def test_the_noise_distribution_s_mean(out, capsys):
     """Freely drawn samples: Q; without copies of the target: Q (1 - p) / (1 - Q)."""
     for row in reproduce("appendix-a", out, capsys)["rows"]:
@@ -103,6 +171,10 @@ def test_wrong_use_is_one_clear_line(tmp_path, capsys):
     missing = error_line(["fig2a", "--data", str(tmp_path), *out], capsys)
     assert f"{tmp_path / 'rnnlm-small'}: has no train" in missing
     assert "hidden is 0, must be at least 1" in error_line(["table1", "--hidden", "0"], capsys)
+    assert "epochs is auto, which is for table1, " in error_line(
+        ["fig2a", "--epochs", "auto"], capsys
+    )
+    assert "--known is for table1, " in error_line(["fig5", "--known"], capsys)
 
 
 def test_a_corpus_may_be_compressed_or_not(tmp_path):

@@ -207,8 +207,8 @@ def test_a_run_that_fails(lab, tmp_path, trial):
     wide = trials.run([replace(bad, may_diverge=True), replace(bad, may_diverge=True, measure=())])
     assert all("try a smaller --lr" in outcome.failure for outcome in wide)
     assert all(outcome.perplexity == {} for outcome in wide)
-    assert answers(wide[0], tmp_path, keep_model=False, may_diverge=True)
-    assert not answers(wide[0], tmp_path, keep_model=False, may_diverge=False)
+    assert answers(wide[0], [], may_diverge=True)
+    assert not answers(wide[0], [], may_diverge=False)
 
 
 def test_a_run_that_was_stopped_before_it_began_does_not_begin(child):

@@ -95,7 +95,9 @@ def draw_panels(panels: Sequence[Panel], name: str) -> str:
     style["svg.fonttype"] = "path"  # the same letters on every machine
     with matplotlib.rc_context(style):
         height = max([3.2, *(0.9 + 0.27 * len(p.bars.names) for p in panels if p.bars)])
-        figure = Figure(figsize=(5.6 if len(panels) == 1 else 4.4 * len(panels), height))
+        height = max([height, *(0.6 + 0.22 * len(p.curves) for p in panels if _is_crowded(p))])
+        width = 5.6 if len(panels) == 1 else 4.4 * len(panels)
+        figure = Figure(figsize=(width + 2.6 * any(map(_is_crowded, panels)), height))
         figure.set_layout_engine("constrained")
         for i, panel in enumerate(panels):
             _draw(figure.add_subplot(1, len(panels), i + 1), panel)
@@ -110,7 +112,8 @@ def _draw(axes: Any, panel: Panel) -> None:
         _draw_bars(axes, panel.bars)
     for i, curve in enumerate(panel.curves):
         place = i if curve.expected is None else curve.expected
-        _draw_curve(axes, curve, PRINT[place % len(PRINT)], MARKERS[place % len(MARKERS)])
+        marker = MARKERS[(place + place // len(PRINT)) % len(MARKERS)]  # no pair comes twice
+        _draw_curve(axes, curve, PRINT[place % len(PRINT)], marker)
     for i, level in enumerate(panel.levels):
         colour, dash = ("#000000", "#777777")[i % 2], ((0, (5, 2)), (0, (1, 1.5)))[i % 2]
         axes.axhline(level.y, color=colour, linestyle=dash, linewidth=1.3, label=level.label)
@@ -123,7 +126,8 @@ def _draw(axes: Any, panel: Panel) -> None:
     if panel.title:
         axes.set_title(panel.title, fontsize=10, loc="left")
     if len(panel.curves) + len(panel.levels) > 1:
-        axes.legend(frameon=False, fontsize=8.5)
+        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)}
+        axes.legend(frameon=False, fontsize=8.5, **(beside if _is_crowded(panel) else {}))
 
 
 def _draw_curve(axes: Any, curve: Curve, colour: str, marker: str) -> None:
@@ -135,6 +139,11 @@ def _draw_curve(axes: Any, curve: Curve, colour: str, marker: str) -> None:
     axes.plot(curve.x, curve.y, label=curve.label, **line)
     if curve.low:
         axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _is_crowded(panel: Panel) -> bool:
+    """Whether its curves leave no room for a legend among them."""
+    return len(panel.curves) > len(PRINT)
 
 
 def _draw_bars(axes: Any, bars: Bars) -> None:

@@ -100,10 +100,14 @@ class Bench:
             return title in titles
         return self.lab.is_wanted(title)
 
-    def best(self, rates: Sequence[Rate], valid: Callable[[Rate], float]) -> Rate:
-        """The rate that validation text prefers; the first where there are no tries."""
+    def best(self, rates: Sequence[Rate], valid: Callable[[Rate], float]) -> tuple[Rate, int]:
+        """The rate that validation text prefers, and of how many; the first where it has no say."""
         some = rates[: self.tries]
-        return some[0] if len(some) == 1 else min(some, key=valid)
+        if len(some) == 1:
+            return some[0], 1
+        found = {rate: valid(rate) for rate in some}
+        known = sum(map(math.isfinite, found.values()))
+        return min(some, key=lambda rate: found[rate]), max(known, 1)
 
     def longest_known(self, about: Callable[[Sequence[float]], dict[str, Any]]) -> Sequence[float]:
         """The minutes of a row that is there, were it shorter; the next shorter ones first."""
@@ -148,17 +152,17 @@ def study(lab: Lab) -> Finding:
 
 
 def _setting(bench: Bench) -> str:
-    lab, tries, units = bench.lab, bench.tries, _config(bench, {"loss": {}}, 1.0).model.hidden
+    lab, tries, model = bench.lab, bench.tries, _config(bench, {"loss": {}}, 1.0).model
     text = "text that ships with Python" if lab.quick else CORPUS
     clock = "processor time of one thread" if bench.threads == 1 else f"{bench.threads} threads"
     tuned, chose = "the default learning rates", ""
     if tries > 1:
-        tuned = f"the learning rate the best of {tries} tries of {bench.minutes[0]:g} min"
+        tuned = f"the learning rate the best of the tries, of {bench.minutes[0]:g} min each"
         chose = ", which also chose the rate"
     return (
-        f"{len(bench.data.vocab):,} words of {text}, {units} sigmoid units, each row one run after "
-        f"the minutes it names ({clock}, evaluation not counted), {tuned}; perplexity of the first "
-        f"{_scored_lines(lab):,} lines of validation text{chose}."
+        f"{len(bench.data.vocab):,} words of {text}, {model.hidden} {model.cell} units, each row "
+        f"one run after the minutes it names ({clock}, evaluation not counted), {tuned}; "
+        f"perplexity of the first {_scored_lines(lab):,} lines of validation text{chose}."
     )
 
 
@@ -218,7 +222,7 @@ def _our_rows(bench: Bench, title: str, settings: Settings) -> list[dict[str, An
             return math.inf
         return run(rate, first)[-1].perplexity
 
-    rate = bench.best(RATES, tried)
+    rate, tries = bench.best(RATES, tried)
     minutes = bench.minutes
     if not wanted:
         minutes = tuple(bench.longest_known(lambda some: about(rate, some)))
@@ -230,6 +234,8 @@ def _our_rows(bench: Bench, title: str, settings: Settings) -> list[dict[str, An
             mark.words / mark.seconds,
             mark.scored_per_second,
             mark.peak_bytes,
+            f"{rate:g}",
+            tries,
         )
         for each, mark in zip(minutes, run(rate, minutes), strict=True)
     ]
@@ -258,9 +264,12 @@ def _peer_rows(bench: Bench, peer: Peer, path: Path | None) -> list[dict[str, An
         first = bench.minutes[:1]
         if not wanted and not bench.lab.remembers(bench.named(about(rate, first))):
             return math.inf
-        return at_time(run(rate, first), 60 * first[0]).perplexity
+        try:
+            return at_time(run(rate, first), 60 * first[0]).perplexity
+        except TooEarly:
+            return math.inf
 
-    rate = bench.best(peer.rates, tried)
+    rate, tries = bench.best(peer.rates, tried)
     minutes = bench.minutes
     if not wanted:
         minutes = tuple(bench.longest_known(lambda some: about(rate, some)))
@@ -276,13 +285,22 @@ def _peer_rows(bench: Bench, peer: Peer, path: Path | None) -> list[dict[str, An
                     point.words_per_second,
                     point.scored_per_second,
                     point.peak_bytes,
+                    rate,
+                    tries,
                 )
             )
     return rows
 
 
 def _row(
-    title: str, minutes: float, valid: float, trained: float, scored: float, peak: int
+    title: str,
+    minutes: float,
+    valid: float,
+    trained: float,
+    scored: float,
+    peak: int,
+    rate: str,
+    tries: int,
 ) -> dict[str, Any]:
     return {
         "layer": title,
@@ -291,6 +309,8 @@ def _row(
         "trained words/s": trained,
         "scored words/s": scored or None,
         "GiB": peak / 2**30,
+        "rate": rate,
+        "tries": tries,
     }
 
 

@@ -27,6 +27,8 @@ class Finding:
     """The table; the keys of the first row are its columns."""
     panels: Sequence[Panel]
     """The picture."""
+    tries: Sequence[Row] = ()
+    """A second table: what the rows were chosen from."""
 
 
 def counted(number: int, thing: str) -> str:
@@ -44,7 +46,7 @@ def write_finding(finding: Finding, name: str, command: str, out: Path) -> list[
     texts = {
         f"{name}.svg": draw_panels(finding.panels, name),
         f"{name}.md": markdown(finding, name, command),
-        f"{name}.json": json.dumps({"name": name, "rows": list(finding.rows)}, indent=1) + "\n",
+        f"{name}.json": json.dumps(as_json(finding, name), indent=1) + "\n",
     }
     for file_name, text in texts.items():
         with replacing(out / file_name) as file:
@@ -52,10 +54,18 @@ def write_finding(finding: Finding, name: str, command: str, out: Path) -> list[
     return [out / file_name for file_name in texts]
 
 
+def as_json(finding: Finding, name: str) -> dict[str, Any]:
+    """The finding as plain values."""
+    tries = {"tries": list(finding.tries)} if finding.tries else {}
+    return {"name": name, "rows": list(finding.rows)} | tries
+
+
 def markdown(finding: Finding, name: str, command: str) -> str:
     """The finding as a section of a document."""
     lines = [f"## {finding.title}", "", f"    {command}", "", f"![{finding.title}]({name}.svg)", ""]
-    lines += [finding.setting, "", *table_lines(finding.rows), "", f"The paper: {finding.claim}"]
+    lines += [finding.setting, "", *table_lines(finding.rows), ""]
+    lines += [*table_lines(finding.tries), ""] if finding.tries else []
+    lines += [f"The paper: {finding.claim}"]
     return "\n".join(lines) + "\n"
 
 

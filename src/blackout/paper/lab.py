@@ -17,12 +17,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from blackout.config import TextConfig
+from blackout.config import Cell, TextConfig
 from blackout.errors import UserError
 from blackout.files.atomic import make_folder, replacing
 from blackout.files.plain_json import from_json
+from blackout.presets import Preset
 from blackout.text.bundled import bundled_text
 from blackout.text.prepared import PARTS, prepare
 from blackout.trials.halving import choose
@@ -30,6 +31,7 @@ from blackout.trials.trials import Outcome, Trial, Trials
 
 _OPEN: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 _QUICK_LINES = {"train": 1200, "valid": 150, "test": 150}
+_NONE: Mapping[str, Sequence[Trial]] = {}
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,18 @@ class Corpus:
     """Words and sentence ends of the training part."""
 
 
+class RunsDone(Exception):
+    """What was asked for is done: the runs of a table, not the table."""
+
+
 class Lab:
     """The place of a study.
 
     ``out``: folder for results and for the cache of runs; ``data``: folder with a folder for each
     corpus, each with train, valid and test (as they are, or with .txt, .gz or .xz behind).
-    ``hidden`` and ``epochs`` stand over a study's own where it says so. ``only``: words of the
-    names of rows, see :meth:`rows`.
+    ``hidden``, ``cells``, ``dropouts``, ``seeds`` and ``epochs`` stand over a study's own where it
+    says so; ``preset``: see :mod:`blackout.presets`. ``only``, ``known`` and ``runs_only``: which
+    rows are run, and whether that is all, see :meth:`rows`.
     """
 
     def __init__(
@@ -61,8 +68,14 @@ class Lab:
         quick: bool = False,
         workers: int = 0,
         hidden: Sequence[int] = (),
-        epochs: int | None = None,
+        cells: Sequence[Cell] = (),
+        dropouts: Sequence[float] = (),
+        seeds: Sequence[int] = (),
+        epochs: int | Literal["auto"] | None = None,
+        preset: Preset | None = None,
         only: Sequence[str] = (),
+        known: bool = False,
+        runs_only: bool = False,
         minutes: Sequence[float] = (),
         tries: int = 0,
         threads: int = 0,
@@ -70,7 +83,9 @@ class Lab:
         peers: Sequence[str] = (),
     ) -> None:
         self.out, self.data, self.quick = out, data, quick
-        self.hidden, self.epochs, self.only = tuple(hidden), epochs, tuple(only)
+        self.hidden, self.cells, self.dropouts = tuple(hidden), tuple(cells), tuple(dropouts)
+        self.seeds, self.epochs, self.preset = tuple(seeds), epochs, preset
+        self.only, self.known, self.runs_only = tuple(only), known, runs_only
         self.minutes, self.tries, self.threads = tuple(minutes), tries, threads
         self.vocab_size, self.peers = vocab_size, tuple(peers)
         self.trials = Trials(out / "cache", workers=workers)
@@ -98,7 +113,7 @@ class Lab:
             short = f"{name}-valid-{valid_lines}"
             files["valid"] = self.beginning(files["valid"], short, valid_lines)
             kind += f"-{valid_lines}"
-        folder = self.out / "data" / f"{kind}-{_short_hash(vars(text))}"
+        folder = self.out / "data" / f"{kind}-{short_hash(vars(text))}"
         data = prepare(files["train"], folder, text, valid=files["valid"], test=files["test"])
         return Corpus(kind, files, folder, len(data.vocab), len(data.shard("train").tokens))
 
@@ -139,23 +154,46 @@ class Lab:
         """The outcomes of these runs, several done at a time."""
         return self.trials.run(trials)
 
-    def rows(self, asked: Mapping[str, Sequence[Trial]]) -> dict[str, list[Outcome]]:
+    def rows(
+        self,
+        asked: Mapping[str, Sequence[Trial]],
+        *,
+        on_request: Mapping[str, Sequence[Trial]] = _NONE,
+        earlier: Mapping[str, Sequence[Trial]] = _NONE,
+    ) -> dict[str, list[Outcome]]:
         """The outcomes of a table's runs, row by row.
 
-        With ``only``, just the rows in whose names one of its words occurs are run; the others are
-        there if an earlier command has run them, so that a table can be put together from several.
+        With ``only``, just the rows in whose names one of its words occurs are run, with ``known``
+        none; the others are there if an earlier command has run them, be it on another machine, so
+        that a table can be put together from several. Rows ``on_request`` are run only where
+        ``only`` names them, ``earlier`` ones never. With ``runs_only`` the study ends here, by
+        :class:`RunsDone`.
         """
-        wanted = [name for name in asked if self.is_wanted(name)]
-        if not wanted:
+        may_run = {**asked, **on_request}
+        wanted = [name for name in may_run if self.is_wanted(name) and (self.only or name in asked)]
+        if not wanted and not self.known:
             raise UserError(
-                f"--only {' '.join(self.only)}: no such row; there are {'; '.join(asked)}"
+                f"--only {' '.join(self.only)}: no such row; there are {'; '.join(may_run)}"
             )
-        self.run([trial for name in wanted for trial in asked[name]])
-        known = {name: self.trials.known(trials) for name, trials in asked.items()}
-        return {name: outcomes for name, outcomes in known.items() if outcomes is not None}
+        self.run([trial for name in wanted for trial in may_run[name]])
+        if self.runs_only:
+            raise RunsDone
+        found = self._known({**earlier, **may_run})
+        if not found:
+            raise UserError(f"--known: {self.trials.folder} has no row of this table")
+        return found
+
+    def _known(self, rows: Mapping[str, Sequence[Trial]]) -> dict[str, list[Outcome]]:
+        """Those of the rows all of whose runs were done."""
+        outcomes = iter(self.trials.known([trial for trials in rows.values() for trial in trials]))
+        each = {name: [next(outcomes) for _ in trials] for name, trials in rows.items()}
+        whole = {name: [one for one in found if one is not None] for name, found in each.items()}
+        return {name: found for name, found in whole.items() if len(found) == len(rows[name])}
 
     def is_wanted(self, row: str) -> bool:
         """Whether a row is to be run."""
+        if self.known:
+            return False
         return not self.only or any(word.lower() in row.lower() for word in self.only)
 
     def choose(self, questions: Sequence[Sequence[Trial]]) -> list[Trial]:
@@ -163,7 +201,7 @@ class Lab:
         return choose(questions, self.trials)
 
     def _note(self, about: Any) -> Path:
-        return self.out / "cache" / "other" / f"{_short_hash(about)}.json"
+        return self.out / "cache" / "other" / f"{short_hash(about)}.json"
 
     def remembers(self, about: Any) -> bool:
         """Whether :meth:`remember` knows it already."""
@@ -182,7 +220,7 @@ class Lab:
         return values
 
 
-def _short_hash(values: Any) -> str:
+def short_hash(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 

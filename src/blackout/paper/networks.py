@@ -103,6 +103,7 @@ def trial(
                 "seed": seed,
                 # Blocks of 120 words are no work for a GPU.
                 "device": "cpu" if text.batch < 32 else "auto",
+                "epoch_checkpoints": False,
             },
         }
     )

@@ -51,7 +51,7 @@ class Size:
 
 
 def size(lab: Lab) -> Size:
-    whole = Size() if lab.epochs is None else Size(epochs=lab.epochs)
+    whole = Size(epochs=lab.epochs) if isinstance(lab.epochs, int) else Size()
     return Size((2, 10), (1,), 1, 3) if lab.quick else whole
 
 

@@ -100,6 +100,7 @@ class Crew:
             "data": str(Path(job.trial.data).absolute()),
             "measure": list(job.trial.measure),
             "keep_model": job.trial.keep_model,
+            "keep_words": job.trial.keep_words,
             "may_diverge": job.trial.may_diverge,
             "keep_checkpoints": self.keep_checkpoints or goes_on,
             "folder": str(self.folder.absolute()),

@@ -26,7 +26,7 @@ TABLES = ("model", "loss", "optim", "run")
 # Settings that a grid cannot have: the number of epochs is the study's, the others change nothing.
 _FIXED = (
     *("epochs", "patience", "stop_after", "keep_going"),
-    *("threads", "device", "checkpoint_minutes"),
+    *("threads", "device", "checkpoint_minutes", "epoch_checkpoints"),
 )
 
 

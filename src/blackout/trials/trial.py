@@ -22,6 +22,7 @@ from blackout.perplexity import Perplexity
 from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared, open_prepared
 from blackout.train.checkpoint import MAY_CHANGE
+from blackout.trials.words import words_file
 from blackout.work import scoring_flops, training_flops
 
 FORMAT = 4  # to be raised with every change of what the same settings compute
@@ -41,6 +42,8 @@ class Trial:
     """Texts, "train" or "test", whose perplexity the best model gets, where the folder has them."""
     keep_model: bool = False
     """Leave the best model as a folder."""
+    keep_words: bool = False
+    """Leave what the best model makes of each word of "valid" and of the texts measured."""
     may_diverge: bool = False
     """A run whose numbers become infinite is an outcome with a failure, not an error."""
 
@@ -72,6 +75,9 @@ class Outcome:
     """Weights of the model."""
     model: Path | None = None
     """Folder of the best model, where it was to be kept."""
+    words: Path | None = None
+    """File of the words' log-probabilities, where they were to be kept; see
+    :func:`blackout.trials.words.read_words`."""
     failure: str = ""
     """What became infinite or NaN; the curve ends there, and nothing was measured."""
 
@@ -96,6 +102,11 @@ class Job:
     @property
     def epochs(self) -> int:
         return self.trial.config.run.last_epoch
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is to be left besides the outcome."""
+        return self.trial.keep_model or self.trial.keep_words
 
 
 def make_job(trial: Trial, data: Prepared) -> Job:
@@ -147,7 +158,7 @@ def _hash(values: Mapping[str, Any]) -> str:
 
 def outcome_to_dict(outcome: Outcome) -> dict[str, Any]:
     values = asdict(outcome)
-    del values["model"]  # the folder may have been moved when the result is read
+    del values["model"], values["words"]  # the folder may have been moved when the result is read
     return values
 
 
@@ -184,11 +195,17 @@ def read_result(path: Path) -> Outcome | None:
         raise UserError(f"{path}: damaged") from None
 
 
-def answers(known: Outcome, model: Path, keep_model: bool, may_diverge: bool) -> bool:
-    """Whether a known outcome is all that a trial asks for; ``model``: where its model would be."""
+def files_kept(folder: Path, key: str, keep_model: bool, keep_words: bool) -> list[Path]:
+    """What there is of a trial besides its result, in the folder of all trials."""
+    model = [RunFolder(folder / "models" / key).weights] if keep_model else []
+    return [*model, words_file(folder, key)] if keep_words else model
+
+
+def answers(known: Outcome, kept: Sequence[Path], may_diverge: bool) -> bool:
+    """Whether a known outcome is all that a trial asks for; ``kept``: files that belong to it."""
     if known.failure:
         return may_diverge
-    return not keep_model or RunFolder(model).weights.is_file()
+    return all(path.is_file() for path in kept)
 
 
 # ---------------------------------------------------------------------- trials in words

@@ -3,7 +3,9 @@
 ``FOLDER/results/`` has a file for each run that was done, found by what decides its result; a run
 asked for again is read from there. ``FOLDER/runs/`` holds the runs under way with their
 checkpoints: a study that was stopped or killed goes on from there, and so does a trial that asks
-for more epochs of a run whose checkpoints were kept. ``FOLDER/models/`` has the models to be kept.
+for more epochs of a run whose checkpoints were kept. ``FOLDER/models/`` has the models to be kept,
+``FOLDER/words/`` what models made of each word. Results and words say nothing of the machine: they
+may be copied here from the same folder on another one.
 
     trials = Trials(Path("study"))
     for outcome in trials.run([Trial(config, Path("data")) for config in configs]):
@@ -35,10 +37,12 @@ from blackout.trials.trial import (
     Outcome,
     Trial,
     answers,
+    files_kept,
     make_job,
     open_for_names,
     read_result,
 )
+from blackout.trials.words import words_file
 
 __all__ = ["Epoch", "Outcome", "Trial", "Trials"]
 
@@ -80,7 +84,7 @@ class Trials:
             known = self._known(job)
             if known is not None:
                 outcomes[job.key] = known
-            elif job.key not in missing or job.trial.keep_model:
+            elif job.key not in missing or job.keeps:
                 missing[job.key] = job
         if missing:
             board = Board(list(missing.values()), len(outcomes), self.say)
@@ -95,14 +99,15 @@ class Trials:
             outcomes |= crew.work()
         return [self._placed(job, outcomes.get(job.key)) for job in jobs]
 
-    def known(self, trials: Sequence[Trial]) -> list[Outcome] | None:
-        """The outcomes of trials that were all run before; None where one is missing."""
+    def known(self, trials: Sequence[Trial]) -> list[Outcome | None]:
+        """The outcomes of trials that were run before; None for each that was not."""
         self._texts = {}
         jobs = [self._job(trial) for trial in trials]
         outcomes = [self._known(job) for job in jobs]
-        if any(outcome is None for outcome in outcomes):
-            return None
-        return [self._placed(job, found) for job, found in zip(jobs, outcomes, strict=True)]
+        return [
+            None if found is None else self._placed(job, found)
+            for job, found in zip(jobs, outcomes, strict=True)
+        ]
 
     def drop_checkpoints(self, trials: Sequence[Trial]) -> None:
         """Deletes the checkpoints kept of these trials."""
@@ -124,10 +129,12 @@ class Trials:
         except UserError as error:
             self._warn(f"warning: {error}; the run is done again")
             return None
-        trial = job.trial
-        if known and answers(known, self._model(job), trial.keep_model, trial.may_diverge):
+        if known and answers(known, self._kept(job), job.trial.may_diverge):
             return known
         return None
+
+    def _kept(self, job: Job) -> list[Path]:
+        return files_kept(self.folder, job.key, job.trial.keep_model, job.trial.keep_words)
 
     def _warn(self, line: str) -> None:
         if self.say is not None:
@@ -141,5 +148,9 @@ class Trials:
     def _placed(self, job: Job, outcome: Outcome | None) -> Outcome:
         if outcome is None:
             return Outcome((), {}, 0.0, 0)
-        kept = job.trial.keep_model and RunFolder(self._model(job)).weights.is_file()
-        return replace(outcome, model=self._model(job) if kept else None)
+        model, words = self._model(job), words_file(self.folder, job.key)
+        has_model = job.trial.keep_model and RunFolder(model).weights.is_file()
+        has_words = job.trial.keep_words and words.is_file()
+        return replace(
+            outcome, model=model if has_model else None, words=words if has_words else None
+        )

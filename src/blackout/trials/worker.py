@@ -21,10 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.atomic import make_folder
 from blackout.models.saved import load
+from blackout.perplexity import Perplexity
 from blackout.run_folder import RunFolder
 from blackout.runtime import choose_device
 from blackout.score.perplexity import evaluate
@@ -38,10 +41,12 @@ from blackout.trials.trial import (
     Epoch,
     Outcome,
     answers,
+    files_kept,
     outcome_to_dict,
     read_result,
     write_result,
 )
+from blackout.trials.words import words_file, write_words
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -50,8 +55,8 @@ def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
     """Does the trial that ``spec`` describes, or what is left of it.
 
     ``spec``: config, data and measure of the trial; folder, key and run_key: where it is kept;
-    keep_model, may_diverge, keep_checkpoints; threads: how many are ours; deadline: when to be
-    content with the model so far (seconds since 1970, or null).
+    keep_model, keep_words, may_diverge, keep_checkpoints; threads: how many are ours; deadline:
+    when to be content with the model so far (seconds since 1970, or null).
     """
     root, config = Path(spec["folder"]), Config.from_dict(spec["config"])
     result, model = root / "results" / f"{spec['key']}.json", root / "models" / spec["key"]
@@ -60,7 +65,8 @@ def do_trial(spec: dict[str, Any], tell: Tell) -> Outcome:
         done = None
         with contextlib.suppress(UserError):  # damaged: it is about to be replaced
             done = read_result(result)
-        if done and answers(done, model, spec["keep_model"], spec["may_diverge"]):
+        kept = files_kept(root, spec["key"], spec["keep_model"], spec["keep_words"])
+        if done and answers(done, kept, spec["may_diverge"]):
             return done  # another process did it while we waited
         inner = run
         last = config.run.last_epoch
@@ -110,17 +116,34 @@ def _train_and_measure(
                 raise UserError(f"training diverged: {result.diverged}")
             curve = _curve(_epochs(config, run))
             return Outcome(curve, {}, 0.0, 0, failure=result.diverged), True
-    return _measure(config, data, spec["measure"], run), whole
+    return _measure(spec, config, data, run, whole), whole
 
 
-def _measure(config: Config, data: Prepared, parts: list[str], run: RunFolder) -> Outcome:
-    epochs = _epochs(config, run)
+def _measure(
+    spec: dict[str, Any], config: Config, data: Prepared, run: RunFolder, whole: bool
+) -> Outcome:
+    epochs, parts = _epochs(config, run), spec["measure"]
     best = run.weights.is_file()  # else not even one epoch was trained
     device = choose_device(config.run.device).type
     model = load(run.path, which="best" if best else "last", device=device)
+    words: dict[str, list[np.ndarray]] = {}
+
+    def measured(part: str) -> Perplexity:
+        pieces = words.setdefault(part, [])
+        watch = pieces.append if spec["keep_words"] else None
+        return evaluate(model, data.shards[part], watch=watch)
+
+    perplexity = {part: measured(part) for part in parts if part in data.shards}
+    if spec["keep_words"] and whole:
+        if "valid" not in words:
+            measured("valid")
+        path = words_file(Path(spec["folder"]), spec["key"])
+        write_words(
+            path, {p: np.concatenate(found, dtype=np.float32) for p, found in words.items()}
+        )
     return Outcome(
         curve=_curve(epochs),
-        perplexity={p: evaluate(model, data.shards[p]) for p in parts if p in data.shards},
+        perplexity=perplexity,
         words_per_second=epochs[-1]["words_per_second"] if epochs else 0.0,
         parameters=sum(p.numel() for p in model.parameters()),
     )
