@@ -192,6 +192,27 @@ def test_the_exact_softmax_and_its_gradients(engine, bias, storage, dtype):
         torch.testing.assert_close(ours.double(), theirs, rtol=rtol, atol=atol * scale)
 
 
+def test_the_exact_softmax_of_more_logits_than_are_made_at_a_time(engine):
+    """In float64 by autograd; one state is sure of its word, by 10,000."""
+    generator = torch.Generator().manual_seed(6)
+    hidden = torch.randn(4200, 3, generator=generator)
+    weight = torch.randn(600, 3, generator=generator)
+    hidden[0], weight[599] = 100.0, 100 / 3
+    biases = torch.randn(600, generator=generator)
+    target = torch.randint(600, (4200,), generator=generator)
+    factors = torch.rand(4200, generator=generator)
+    value, saved = engine.softmax_forward(hidden, weight, biases, target, torch.float32)
+    got = engine.softmax_backward(saved, target, factors)
+    leaves = [x.double().requires_grad_() for x in (hidden, weight, biases)]
+    log_prob = (leaves[0] @ leaves[1].mT + leaves[2]).log_softmax(1)
+    wanted = log_prob.gather(1, target[:, None])[:, 0]
+    (wanted * factors).sum().backward()
+    found = [value, got.hidden, got.weight, got.bias]
+    for ours, theirs in zip(found, [wanted.detach(), *(x.grad for x in leaves)], strict=True):
+        scale = float(theirs.abs().max()) + 1
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-6 * scale)
+
+
 GATES = {"sigmoid": 1, "tanh": 1, "relu": 1, "gru": 3, "lstm": 4}
 
 
