@@ -71,6 +71,8 @@ def weights(model, optimizer):
 CASES = {
     "sigmoid": {},
     "many samples, merged": {"loss": {"samples": 100}},
+    "one sample": {"loss": {"samples": 1}},
+    "three samples, copies removed": {"loss": {"samples": 3, "collisions": "remove"}},
     "no clipping, the state carried on": {"optim": {"clip": 0.0}, "model": {"context": "stream"}},
     "two tanh layers, sampled": {
         "model": {"cell": "tanh", "layers": 2},

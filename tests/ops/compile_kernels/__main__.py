@@ -13,11 +13,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 os.environ.pop("TRITON_INTERPRET", None)
 
 import numpy as np
+import pytest
 import torch
 import triton
 from torch import Tensor
@@ -69,7 +72,7 @@ class Driver:
 triton.runtime.driver.set_active(Driver())
 torch.cuda.current_device = lambda: 0
 torch._C._cuda_getCurrentRawStream = lambda device: STREAM
-torch.Tensor.is_cuda = property(lambda tensor: True)
+torch.Tensor.is_cuda, torch.Tensor.get_device = property(lambda tensor: True), lambda tensor: 0
 torch.empty, torch.empty_like = torch.zeros, torch.zeros_like  # an index that is in every table
 torch.Tensor.new_empty = torch.Tensor.new_zeros
 
@@ -175,6 +178,21 @@ def call_layers() -> None:
     summed(states, target).loss.backward()
 
 
+def call_layers_of_one() -> None:
+    """Sizes of 1 are constants to Triton, and constants have no methods."""
+    for size, vocab, samples, sharing in [
+        (1, 7, 1, "block"),
+        (5, 2, 3, "step"),
+        (16, 33, 1, "word"),
+    ]:
+        layer = blackout.Sampled(
+            size, vocab, samples, sharing=sharing, precision="bf16", ignore_index=-1, impl="triton"
+        )
+        for target in (torch.zeros(1, dtype=torch.long), torch.zeros(2, 1, dtype=torch.long)):
+            states = torch.zeros(*target.shape, size, requires_grad=True)
+            layer(states, target, target == 0, divisor=torch.tensor(1)).loss.backward()
+
+
 # ---------------------------------------------------------------------- the engine's functions
 
 
@@ -239,13 +257,26 @@ def update() -> None:
     sum_rows(order_rows(many), torch.zeros(20000, 16))
 
 
-def ask_triton_about_other_devices() -> None:
-    """A tensor of the CPU is Triton's to refuse, also where the kernel is remembered."""
+def call_from_another_device() -> None:
+    """A kernel runs where its tensors are, also where it is remembered; nowhere if they differ."""
     chances, alias = torch.zeros(VOCAB).double(), torch.zeros(VOCAB, dtype=torch.long)
-    torch.Tensor.is_cuda = property(lambda tensor: tensor is not alias)
-    before = len(REMEMBERED)
+    entered = []
+
+    @contextmanager
+    def device(number: int) -> Iterator[None]:
+        entered.append(number)
+        before, torch.cuda.current_device = torch.cuda.current_device, lambda: number
+        yield
+        torch.cuda.current_device = before
+
+    torch.cuda.device, known = device, torch.Tensor.get_device
+    torch.cuda.current_device = lambda: 1
     engine.draw_samples(chances, alias, 1, 5, 4, 500)
-    assert len(REMEMBERED) == before
+    assert entered == [0]
+    torch.Tensor.get_device = lambda tensor: int(tensor is alias)
+    with pytest.raises(RuntimeError, match="tensors are on"):
+        engine.draw_samples(chances, alias, 1, 5, 4, 500)
+    torch.cuda.current_device, torch.Tensor.get_device = lambda: 0, known
 
 
 def main() -> None:
@@ -259,9 +290,10 @@ def main() -> None:
     for case in STEPS:
         train(*case)
     call_layers()
+    call_layers_of_one()
     compute()
     update()
-    ask_triton_about_other_devices()
+    call_from_another_device()
     for name, module in OURS.items():
         for found in vars(module).values():
             if not isinstance(found, triton.JITFunction) or found.__module__ != name:

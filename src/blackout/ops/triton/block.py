@@ -252,8 +252,10 @@ class Block:
         """The words of the products (G, C) and their multiplicity."""
         if self.merged:
             return merge_into(drawn, self.columns)
-        spare = self.columns - self.draws
-        return torch.cat([drawn, drawn[:, :spare]], 1) if spare else drawn, self.copies
+        if self.columns == self.draws:
+            return drawn, self.copies
+        whole, rest = divmod(self.columns, self.draws)  # what is left over holds samples again
+        return torch.cat([*[drawn] * whole, drawn[:, :rest]], 1), self.copies
 
     def _target_log_q(self, targets: Tensor) -> Tensor:
         if self.output.target_one:

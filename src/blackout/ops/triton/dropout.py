@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from blackout.ops.reference.dropout import kept_of
+from blackout.ops.triton.launch import launch, tiles
 from blackout.ops.triton.numbers import GOLDEN, mix64, unsigned
 
 _BLOCK = 1024
@@ -31,7 +32,6 @@ def _drop(values, out, key, numbers, scale, kept, BLOCK: tl.constexpr):
 def drop(values: Tensor, key: Tensor, chance: float) -> Tensor:
     """``values`` without those that are dropped, the others larger; ``key`` () lies there too."""
     out = torch.empty_like(values)
-    _drop[(triton.cdiv(values.numel(), _BLOCK),)](
-        values, out, key, values.numel(), 1 / (1 - chance), kept_of(chance), _BLOCK
-    )
+    fixed = values.numel(), 1 / (1 - chance), kept_of(chance), _BLOCK
+    launch(_drop, (tiles(values.numel(), _BLOCK),), (values, out, key), fixed)
     return out

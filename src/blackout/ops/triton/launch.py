@@ -5,6 +5,8 @@ of Python, longer than most kernels here run. :func:`launch` remembers what it f
 arguments to it. That takes two promises of a kernel: parameters that change from call to call come
 first (``given``), and those among them that are whole numbers are ``do_not_specialize``; all others
 (``fixed``) decide, with the types of the first, which compiled kernel it is.
+
+Kernels run where their tensors are, as PyTorch's own do, whichever device is the current one.
 """
 
 from __future__ import annotations
@@ -33,36 +35,45 @@ def launch(
     fixed: tuple[Any, ...],
     **options: Any,
 ) -> None:
-    """``kernel[grid](*given, *fixed, **options)`` on the current stream.
+    """``kernel[grid](*given, *fixed, **options)`` on the current stream of the tensors' device.
 
-    ``given``: tensors and numbers, whatever they are this time. ``fixed``: whole numbers and flags
-    that are the same for all calls with such shapes and settings.
+    ``given``: tensors, beginning with one, and numbers, whatever they are this time. ``fixed``: whole
+    numbers and flags that are the same for all calls with such shapes and settings.
     """
-    if _INTERPRETED or not _KNOWN:
+    if _INTERPRETED:
         kernel[grid](*given, *fixed, **options)
         return
     values, kinds, places = [], [], 0
+    home = given[0].get_device()
     for one in given:
         if isinstance(one, Tensor):
+            if one.get_device() != home:  # by its address it would be read all the same
+                devices = f"{given[0].device} and {one.device}"
+                raise RuntimeError(f"{kernel.__name__}: tensors are on {devices}")
             place = one.data_ptr()
-            places |= place if one.is_cuda else 1  # Triton says so; by its address it would be read
+            places |= place
             values.append(place)
             kinds.append(one.dtype)
         else:
             values.append(one)
             kinds.append(_kind(one))
-    device = torch.cuda.current_device()
-    key = (id(kernel), device, *kinds, *fixed, *options.values())
-    compiled = None if places & 15 else _COMPILED.get(key)  # Triton's kernels differ by alignment
+    # Triton launches on the current device, whatever it is given; to a CPU's tensors it says no
+    if home not in (-1, torch.cuda.current_device()):
+        with torch.cuda.device(home):
+            launch(kernel, grid, given, fixed, **options)
+        return
+    key = (id(kernel), home, *kinds, *fixed, *options.values())
+    known = _KNOWN and not places & 15  # Triton's kernels differ by alignment
+    compiled = _COMPILED.get(key) if known else None
     if compiled is None:
         compiled = kernel[grid](*given, *fixed, **options)
-        if not places & 15:
+        if known:
             if len(_COMPILED) >= _MOST:  # of somebody whose shapes are never the same
                 _COMPILED.clear()
             _COMPILED[key] = compiled
         return
     x, y, z = (*grid, 1, 1)[:3]
-    stream = torch._C._cuda_getCurrentRawStream(device)  # type: ignore[attr-defined]
+    stream = torch._C._cuda_getCurrentRawStream(home)  # type: ignore[attr-defined]
     compiled.run(
         x, y, z, stream, compiled.function, compiled.packed_metadata, None, None, None,
         *values, *fixed,

@@ -203,6 +203,8 @@ def _end(
     if WITH_LOSS:
         factor += tl.load(grad_loss).to(tl.float32) * tl.load(scale)
     counts = tl.load(counted + n) != 0
+    factor = tl.where(counts, factor, 0.0)  # which may be anything where nothing counts
+    read = tl.where(counts, size, 0)
     word = tl.load(words + drawn + n)
     known = inside & (word >= 0) & (word < vocab)
     d = tl.load(d_target + n)
@@ -211,7 +213,7 @@ def _end(
     before = tl.load(products + place, mask=inside, other=0.0).to(tl.float32)
     after = (before + d * row) * factor
     tl.store(d_hidden + place, after.to(d_hidden.dtype.element_ty), mask=inside)
-    state = tl.load(hidden + place, mask=inside & counts, other=0.0).to(tl.float32) * factor
+    state = tl.load(hidden + place, mask=column < read, other=0.0).to(tl.float32) * factor
     tl.store(scaled + place, state.to(scaled.dtype.element_ty), mask=inside)
     of_target = (d * state).to(rows_out.dtype.element_ty)
     tl.store(rows_out + (drawn + n) * size + column, of_target, mask=inside)

@@ -60,6 +60,7 @@ def _of_some(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, product_dtype: torch.dtype
 ) -> Tensor:
     operand = hidden.to(product_dtype)
+    bias = None if bias is None else bias.contiguous()
     words, vocab, device = len(hidden), len(weight), hidden.device
     highest = torch.full((words,), -torch.finfo(torch.float32).max, device=device)
     total = torch.zeros(words, device=device)

@@ -205,7 +205,8 @@ def recurrence_forward(
     """Outputs (T, B, h) of ``inputs`` (T, B, G*h) after ``state``, and the LSTM's cells (B, h)."""
     kept = None if keep is None else keep.contiguous()
     matrix = weight.to(product_dtype).contiguous()
-    return forward(cell, inputs.contiguous(), state, matrix, bias, kept, inputs.dtype)
+    added = None if bias is None else bias.contiguous()
+    return forward(cell, inputs.contiguous(), state, matrix, added, kept, inputs.dtype)
 
 
 def recurrence_backward(

@@ -103,7 +103,7 @@ def _runs(
 def order_rows(rows: Tensor, live: Tensor | None = None) -> Order:
     """Entries sorted by their rows (N,); where ``live`` (1,) is 0, as if there were no runs."""
     count, device = len(rows), rows.device
-    ordered, entry = _sorted(rows)
+    ordered, entry = _sorted(rows.contiguous())
     run = torch.empty(count, dtype=torch.int32, device=device)
     distinct = torch.empty(count, dtype=torch.int64, device=device)
     first = torch.empty(count + 1, dtype=torch.int32, device=device)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from blackout.ops import reference
 from blackout.ops.engine import Added, Objective, SampledGradients, Scalar
-from blackout.ops.triton.launch import block_of, warps_of
+from blackout.ops.triton.launch import block_of, launch, tiles, warps_of
 from blackout.ops.triton.objective import MOST_COLUMNS, objective_in_place
 from blackout.ops.triton.tables import gather
 
@@ -43,12 +43,14 @@ def sampled_forward(
 ) -> tuple[Tensor, SampledSaved | reference.SampledSaved]:
     """J (G, M) of the words of a block, and what :func:`sampled_backward` needs."""
     words = (target, samples, multiplicity, log_q_target, log_q_samples)
-    if samples.shape[1] > MOST_COLUMNS or added is not None:
+    plain = weight.is_contiguous() and (bias is None or bias.is_contiguous())
+    if samples.shape[1] > MOST_COLUMNS or added is not None or not plain:
         return reference.sampled_forward(
             hidden, weight, bias, log_z, *words, objective, keep_copies, product_dtype, added
         )
     if product_dtype == torch.float32 and hidden.dtype == torch.bfloat16:
         hidden = hidden.float()
+    samples = samples.contiguous()
     rows, _ = gather(weight, samples, product_dtype)
     logits = torch.bmm(hidden.to(product_dtype), rows.mT)  # (G, M, C)
     draws = samples.shape[1]
@@ -57,7 +59,7 @@ def sampled_forward(
     hidden = hidden.contiguous()
     looked_at = (
         target.contiguous(),
-        samples.contiguous(),
+        samples,
         None if multiplicity is None else multiplicity.contiguous(),
         log_q_target.contiguous(),
         log_q_samples.contiguous(),
@@ -108,11 +110,15 @@ def add_target_gradient(
     """
     size = hidden.shape[-1]
     block = block_of(size, 1024)
-    _target_gradient[(target.numel(), triton.cdiv(size, block))](
-        d_hidden, d_hidden if out is None else out, hidden, weight, target, d_target,
-        d_target if factor is None else factor,
-        d_hidden if rows_out is None else rows_out, len(weight), size,
-        factor is not None, rows_out is not None, block, num_warps=warps_of(block),
+    launch(
+        _target_gradient,
+        (target.numel(), tiles(size, block)),
+        (
+            d_hidden, d_hidden if out is None else out, hidden, weight, target, d_target,
+            d_target if factor is None else factor, d_hidden if rows_out is None else rows_out,
+        ),
+        (len(weight), size, factor is not None, rows_out is not None, block),
+        num_warps=warps_of(block),
     )  # fmt: skip
 
 

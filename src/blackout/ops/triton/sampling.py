@@ -107,7 +107,7 @@ def merge_into(samples: Tensor, columns: int) -> tuple[Tensor, Tensor]:
     happen (:func:`capacity`).
     """
     groups, count = samples.shape
-    ordered = samples.sort(1).values
+    ordered = samples.contiguous().sort(1).values
     words = torch.empty(groups, columns, dtype=samples.dtype, device=samples.device)
     copies = torch.zeros(groups, columns, device=samples.device)
     block = block_of(max(count, columns))

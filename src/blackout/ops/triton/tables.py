@@ -86,7 +86,12 @@ def fill_uniform(table: Tensor, limit: float, key: int, rows: Tensor | None) -> 
     size = table[0].numel()
     # the factor as PyTorch rounds it for a float32 tensor
     factor = torch.full((), limit * 2.0**-24, dtype=torch.float32, device=table.device)
-    _fill[(tiles(table.numel(), _FILL),)](
-        table, table if rows is None else rows, factor, signed(key), table.numel(), size,
-        (size + 1) // 2, rows is not None, table.dtype == torch.bfloat16, _FILL,
+    launch(
+        _fill,
+        (tiles(table.numel(), _FILL),),
+        (table, table if rows is None else rows, factor, signed(key)),
+        (
+            table.numel(), size, (size + 1) // 2, rows is not None,
+            table.dtype == torch.bfloat16, _FILL,
+        ),
     )  # fmt: skip

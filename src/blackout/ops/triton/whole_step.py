@@ -10,6 +10,7 @@ A network and an optimiser that this step is not made for get None, and are comp
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -127,14 +128,20 @@ class GraphStep:
         """Trains on one block; the device may be at work on it for a while."""
         if self._unread == INTERVAL:
             self._collect()
-        if self._addresses() != self._captured:
-            self._prepare(block)
-            self._captured = self._addresses()
-        self._tell(block, live=1)
-        for weight in self._weights():
-            weight.refresh()
-        self._launch()
+        with self._here():
+            if self._addresses() != self._captured:
+                self._prepare(block)
+                self._captured = self._addresses()
+            self._tell(block, live=1)
+            for weight in self._weights():
+                weight.refresh()
+            self._launch()
         self._unread += 1
+
+    def _here(self) -> AbstractContextManager[Any]:
+        """Streams and events are the current device's, which need not be that of the weights."""
+        on_gpu = self.device.type == "cuda"
+        return torch.cuda.device(self.device) if on_gpu else nullcontext()
 
     def results(self) -> list[StepResult]:
         """What the blocks since the last call came to, in their order; waits for the device."""
@@ -200,19 +207,18 @@ class GraphStep:
         if self.device.type != "cuda":
             return
         before = [part.clone() for part in self._state]
-        with torch.cuda.device(self.device):
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                for weight in self._weights():
-                    weight.refresh()
-                self._tell(block, live=0)
-                self._run()
-            torch.cuda.current_stream().wait_stream(stream)
-            torch.cuda.synchronize()
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._run()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for weight in self._weights():
+                weight.refresh()
+            self._tell(block, live=0)
+            self._run()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._run()
         for mine, given in zip(self._state, before, strict=True):
             mine.copy_(given)
 
