@@ -76,6 +76,7 @@ def main() -> None:
     if rank == 0:
         print("\n".join(line for lines in everyone if lines for line in lines))
     dist.destroy_process_group()
+    time.sleep(0.5)  # threads of gloo let go of their tensors, which at the very end is an abort
 
 
 if __name__ == "__main__":

@@ -93,11 +93,16 @@ def tell(who: str, text: str) -> None:
         if launch.rank > 0 and not text.startswith("rank"):
             text = f"rank {launch.rank}: {text}"
         print(who, text, file=sys.stderr)
+    launch.linger()
 
 
 def leave(status: int) -> None:
-    """Ends a rank that failed at once: threads of a broken group would wait for others."""
-    if status and _now.launch is not None:
+    """Ends a rank at once.
+
+    Threads of a broken group would wait for others; those of a whole one may still hold tensors,
+    and an interpreter that comes to its end meanwhile aborts the process.
+    """
+    if _now.launch is not None:
         from blackout.ranks.launch import leave_at_once
 
         leave_at_once(status)

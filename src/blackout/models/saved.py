@@ -36,8 +36,12 @@ def save_weights(folder: RunFolder, model: LanguageModel, config_hash: str) -> N
     assert model.vocab is not None
     metadata = {"vocab_hash": model.vocab.hash, "config_hash": config_hash}
     save_over_ranks(folder.weights, model.state_dict(), divided_rows(model), metadata, model.ranks)
-    if model.ranks.rank == 0:
-        folder.remove_old_parts()
+
+    def clear_up() -> None:
+        if model.ranks.rank == 0:
+            folder.remove_old_parts()
+
+    together(model.ranks, clear_up)
 
 
 def load(

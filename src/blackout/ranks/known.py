@@ -12,6 +12,21 @@ import torch
 from torch import Tensor
 
 
+class Factors(NamedTuple):
+    """What the objectives of words (steps, N) count in the loss: ``each`` times ``scale``.
+
+    Apart, so that products of matrices can take the common part along. Where ``each`` is 0 or 1
+    nothing is rounded.
+    """
+
+    each: Tensor
+    scale: float = 1.0
+
+    def whole(self) -> Tensor:
+        """Their product."""
+        return self.each * self.scale
+
+
 class Known(NamedTuple):
     """The block under way, the same on every rank."""
 
@@ -31,6 +46,6 @@ class Known(NamedTuple):
         shaped = (part.reshape(steps, part.numel() // steps) for part in self.targets)
         return torch.cat(list(shaped), 1)
 
-    def factors(self, steps: int, dtype: torch.dtype) -> Tensor:
+    def factors(self, steps: int, dtype: torch.dtype) -> Factors:
         """The gradients of the objectives of all ranks, (steps, N)."""
-        return (self.words(steps) >= 0).to(dtype) / -self.divisor
+        return Factors((self.words(steps) >= 0).to(dtype), -1 / self.divisor)

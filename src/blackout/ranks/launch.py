@@ -28,6 +28,8 @@ __all__ = ["DEFAULT_TIMEOUT", "Launch", "RankLost", "leave_at_once", "world_size
 
 PATIENCE = 15.0
 """Seconds that ranks which lost touch wait for a word of the others."""
+LINGER = 5.0
+"""Seconds that rank 0, which may hold the store, stays for the others after it has spoken."""
 DEFAULT_TIMEOUT = 300.0
 
 
@@ -58,6 +60,7 @@ class Launch:
         self.name = _name()
         """The same for all processes of a start, those included that replace others; or empty."""
         self.store: dist.Store | None = None
+        self._lost: set[int] = set()
         if self.size > 1:
             shared, self.rank, self.size = _rendezvous(timedelta(seconds=timeout))
             self.store = _fresh(shared, self.rank, self.size, timeout)
@@ -108,6 +111,19 @@ class Launch:
             return self.store.add("spoken", 1) == 1
         return True
 
+    def linger(self) -> None:
+        """Rank 0 stays until the others have heard that it has spoken; else they would speak too.
+
+        Where torchrun holds the store it need not.
+        """
+        held_elsewhere = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        if self.store is None or self.rank > 0 or held_elsewhere:
+            return
+        until, others = time.monotonic() + LINGER, self.size - 1 - len(self._lost)
+        with suppress(RuntimeError):
+            while self.store.add("spoken", 0) <= others and time.monotonic() < until:
+                time.sleep(0.05)
+
     def first_alone(self, work: Callable[[], object]) -> None:
         """Rank 0 does something that may take hours; the others wait for it as long as it lives."""
         if self.store is None:
@@ -134,6 +150,7 @@ class Launch:
             self.store.set(f"has asked {self.rank}", "yes")
             if self.rank == 0:  # where the store may be: it lasts until the others have asked too
                 self._without("has asked", set(range(1, self.size)) - silent)
+        self._lost = silent
         if not silent:
             return RankLost("the ranks lost touch with each other, though all are alive")
         names = ", ".join(f"rank {rank} on {self.hosts[rank]}" for rank in sorted(silent))

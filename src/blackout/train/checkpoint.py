@@ -114,14 +114,23 @@ class Checkpoints:
         }
         tensors = _tensors(model, optimizer, state, random_states(state.layers.device))
         save_over_ranks(path, tensors, _rows(model, optimizer), metadata, self.ranks)
-        if self.ranks.rank == 0:
-            self.folder.remove_older_checkpoints(path)
+        together(self.ranks, lambda: self._remove_older(path))
         return path
 
     def _make_room(self) -> None:
         if self.ranks.rank == 0:
             make_folder(self.folder.checkpoints)
             self.folder.remove_leftovers()
+
+    def _remove_older(self, newest: Path) -> None:
+        if self.ranks.rank == 0:
+            self.folder.remove_older_checkpoints(newest)
+
+    def _clear_up(self, newest: Path) -> None:
+        if self.ranks.rank == 0:
+            self.folder.remove_leftovers()
+            # a process killed right after saving did not come to that
+            self.folder.remove_older_checkpoints(newest)
 
     def exist(self) -> bool:
         return self.folder.newest_checkpoint() is not None
@@ -146,10 +155,7 @@ class Checkpoints:
             optimizer.init_state(p, sparse)
         self.saved_on = fields.get("device", "cpu")
         together(self.ranks, lambda: self._fill(path, model, optimizer, state))
-        if self.ranks.rank == 0:
-            self.folder.remove_leftovers()
-            # a process killed right after saving did not come to that
-            self.folder.remove_older_checkpoints(path)
+        together(self.ranks, lambda: self._clear_up(path))
         return position, fields["config_hash"]
 
     def _newest(self) -> str:

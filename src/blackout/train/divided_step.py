@@ -19,6 +19,7 @@ from blackout.ops.engine import BlockShape, Scalar, StepResult
 from blackout.optim import RowSparseOptimizer
 from blackout.ranks.division import is_complete
 from blackout.ranks.known import Known
+from blackout.ranks.memory import keep_freed_memory
 from blackout.text.streams import Block, columns_of
 
 __all__ = ["DividedStep", "Wishes"]
@@ -54,6 +55,7 @@ class DividedStep:
         self.interval = interval
         self.wishes = self.granted = Wishes()
         self._unread: list[tuple[Tensor, Scalar]] = []
+        self._keeps_memory = False
         self._own: State  # of this rank's streams
         self.state = model.initial_state(shape.streams)
 
@@ -72,6 +74,9 @@ class DividedStep:
             self.ranks.known = None
         result = self._add_up(loss.detach())
         self.optimizer.step()
+        if not self._keeps_memory and self.device.type == "cpu":
+            keep_freed_memory()  # only now: tables and moments, all made, stay as they are
+            self._keeps_memory = True
         self._own = read.state
         self._unread.append((result, self.optimizer.last_norm))
 

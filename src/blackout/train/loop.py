@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 
@@ -160,7 +160,7 @@ class Trainer:
     def _count_features(self) -> None:
         found = shared_features(self.model, self.data.shard("train"))
         if found is not None:
-            self.metrics.write("features", **found._asdict())
+            self._record("features", **found._asdict())
             about = "" if found.counted == 1 else "about "
             self.progress.note(
                 f"hashed features: {about}{found.features:,} n-grams of the training text, "
@@ -347,7 +347,7 @@ class Trainer:
             save_weights(self.folder, self.model, self.config_hash)
         position.epoch += 1
         train_loss = position.epoch_loss / max(position.epoch_words, 1)
-        self.metrics.write(
+        self._record(
             "epoch",
             epoch=position.epoch,
             step=position.step,
@@ -374,7 +374,7 @@ class Trainer:
         # the last weights are safe in the checkpoint
         load_weights(self.folder, self.model, self.config_hash)
         result = evaluate(self.model, self.data.shard("test"))
-        self.metrics.write("test", **dataclasses.asdict(result))
+        self._record("test", **dataclasses.asdict(result))
         return result
 
     def _report(self) -> None:
@@ -409,11 +409,15 @@ class Trainer:
     def _save(self) -> None:
         self._require_finite_weights()
         self.position.schedule = dataclasses.asdict(self.schedule)
-        self.position.metrics_bytes = self.metrics.size
+        self.position.metrics_bytes = together(self.ranks, lambda: self.metrics.size)
         self.checkpoints.save(
             self.position, self.model, self.optimizer, self.step.state, self.config_hash
         )
         self.saved_at = time.monotonic()
+
+    def _record(self, event: str, **values: Any) -> None:
+        """A line of metrics.jsonl."""
+        together(self.ranks, lambda: self.metrics.write(event, **values))
 
     def _require_finite(self, value: float, name: str) -> None:
         if not math.isfinite(value):

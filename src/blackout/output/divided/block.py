@@ -11,7 +11,7 @@ from torch import Tensor
 from blackout.errors import UserError
 from blackout.ranks import Ranks
 from blackout.ranks.group import add
-from blackout.ranks.known import Known
+from blackout.ranks.known import Factors, Known
 
 TRAINING = SAMPLED, FULL = 1, 2
 """What ranks do with the words that they train on."""
@@ -61,11 +61,11 @@ class Block:
         shaped = zip(parts, self.columns, strict=True)
         return torch.cat([p.view(self.steps, b, *part.shape[2:]) for p, b in shaped], 1)
 
-    def factors(self, grad: Tensor) -> Tensor:
-        """The gradients of all ranks' objectives (T, B), ``grad`` (T, b) being this rank's."""
+    def factors(self, grad: Tensor) -> Factors:
+        """The gradients of all ranks' objectives, ``grad`` (T, b) being this rank's."""
         if self.known is not None:
             return self.known.factors(self.steps, grad.dtype)
-        return self.gather(grad, "factors")
+        return Factors(self.gather(grad, "factors"))
 
     def mine(self, whole: Tensor) -> Tensor:
         """This rank's columns (T, b, ...) of (T, B, ...)."""

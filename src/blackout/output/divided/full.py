@@ -53,7 +53,7 @@ class _DividedSoftmax(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, p, own, place = ctx.saved_tensors
         block, to = ctx.block, ctx.to
-        factor = block.factors(grad[None])[0]
+        factor = block.factors(grad[None]).whole()[0]
         d = -p
         if to.smoothing:
             d += to.smoothing / to.division.n_rows

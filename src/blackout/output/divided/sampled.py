@@ -74,33 +74,39 @@ class _Divided(torch.autograd.Function):
         hidden, rows, target_rows, own_states, d_target, d_samples = ctx.saved_tensors
         local, work = ctx.local, ctx.work
         block, dtype, size = local.block, rows.dtype, hidden.shape[-1]
-        factor = block.factors(grad.to(work)).view(hidden.shape[:2])
-        d_products = d_samples.to(dtype)
-        d_target = d_target * factor.flatten()[local.own]
-        d_hidden = torch.bmm(d_products, rows).to(work) * factor[..., None]
-        d_hidden.view(-1, size).index_add_(0, local.own, d_target[:, None] * target_rows)
+        factors = block.factors(grad.to(work))
+        each = factors.each.view(hidden.shape[:2])
+        d_products = (d_samples * each[..., None]).to(dtype)
+        d_target = d_target * factors.scale * each.flatten()[local.own]
+        d_hidden = _scaled(d_products, rows, factors.scale).to(work).view(-1, size)
+        d_hidden.index_add_(0, local.own, d_target[:, None] * target_rows)
         d_hidden = d_hidden.view(block.steps, block.width, size)
 
-        factor, d_target = factor / block.ranks.size, d_target / block.ranks.size
-        scaled = (hidden.to(work) * factor[..., None]).to(dtype)
-        d_rows = torch.bmm(d_products.mT, scaled).to(work).view(-1, size)
+        scale, d_target = factors.scale / block.ranks.size, d_target / block.ranks.size
+        d_rows = _scaled(d_products.mT, hidden.to(dtype), scale).view(-1, size)
         named = torch.cat([local.sample_rows.flatten(), local.target_rows])
-        values = torch.cat([d_rows, d_target[:, None] * own_states])
+        of_targets = d_target[:, None] * own_states
+        values = torch.cat([part.to(local.row_dtype) for part in (d_rows, of_targets)])
         if not bool(local.columns.copies.any()):  # nothing drawn is here
             named, values = local.target_rows, values[len(d_rows) :]
         of_weight, of_bias = local.gradients
-        d_weight = of_weight(named, values.to(local.row_dtype))
+        d_weight = of_weight(named, values)
         d_bias = d_log_z = None
         if any(ctx.needs_input_grad[2:4]):
-            sums = torch.einsum("gmk,gm->gk", d_samples.to(work), factor).flatten()
-            each = torch.cat([sums, d_target])[-len(named) :] if len(named) else sums[:0]
+            sums = torch.einsum("gmk,gm->gk", d_samples.to(work), each * scale).flatten()
+            of_logits = torch.cat([sums, d_target])[-len(named) :] if len(named) else sums[:0]
             if ctx.needs_input_grad[2]:
-                d_bias = of_bias(named, each)
+                d_bias = of_bias(named, of_logits)
             if ctx.needs_input_grad[3]:
-                total = block.ranks.sum_in_order(each.double().sum()[None], "log Z")
+                total = block.ranks.sum_in_order(of_logits.double().sum()[None], "log Z")
                 d_log_z = -total[0].to(work)
         back = block.add_mine(d_hidden, "state gradients")
         return back, d_weight, d_bias, d_log_z, None
+
+
+def _scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """The products a @ b times a number, which costs no pass over them of its own."""
+    return torch.baddbmm(a.new_empty(1, 1, 1), a, b, beta=0, alpha=scale)
 
 
 def _found(local: Local, z_target: Tensor, logits: Tensor, offset: Tensor) -> Objectives:
