@@ -31,6 +31,7 @@ def crafted(workshop: Workshop) -> Crafted:
         yield from _indexes(target, _seed(workshop, target))
     yield from _shards(_seed(workshop, "shard"))
     yield from _metrics(_seed(workshop, "metrics"))
+    yield from _words(_seed(workshop, "words"))
     result = json.loads(_seed(workshop, "result"))
     yield "result", "outcome a number", json.dumps({**result, "outcome": 1}).encode()
 
@@ -79,6 +80,22 @@ def _weights(good: bytes) -> Crafted:
     yield "weights", "a header of 2**40", (2**40).to_bytes(8, "little") + good[8:]
     yield "weights", "infinity", good[:-4] + struct.pack("<f", float("inf"))
     yield "weights", "cut off", good[:-100]
+
+
+def _words(good: bytes) -> Crafted:
+    size = int.from_bytes(good[:8], "little")
+    header, body = json.loads(good[8 : 8 + size]), good[8 + size :]
+    about = header["test"]
+
+    def changed(**values: Any) -> bytes:
+        return _with_header({**header, "test": {**about, **values}}, body)
+
+    yield "words", "a table", changed(shape=[*about["shape"], 1])
+    yield "words", "whole numbers", changed(dtype="I32")
+    yield "words", "a type that PyTorch has not", changed(dtype="U32")
+    yield "words", "no parts", _with_header({"__metadata__": header["__metadata__"]}, b"")
+    for value in (float("nan"), float("inf"), 0.5):
+        yield "words", f"a log-probability of {value}", good[:-4] + struct.pack("<f", value)
 
 
 def _checkpoints(good: bytes) -> Crafted:

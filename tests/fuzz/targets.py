@@ -32,10 +32,16 @@ from blackout.models.convert import convert_rnnlm
 from blackout.ngram import NGram
 from blackout.ngram import train as estimate
 from blackout.output.word_files import read_classes, read_tree
+from blackout.paper.lab import Lab
+from blackout.paper.mixing import Scored, mix
 from blackout.rescore.formats import read_nbest
+from blackout.rescore.weights import Weights, load_weights, save_weights
 from blackout.run_folder import RunFolder
 from blackout.score.dumps import read_dump
 from blackout.score.perplexity import evaluate
+from blackout.text.catalogue import Corpus, Part
+from blackout.text.download import earlier
+from blackout.text.fetch import is_complete
 from blackout.text.prepared import open_prepared
 from blackout.text.shards import Shard
 from blackout.text.vocab import Vocab
@@ -43,6 +49,7 @@ from blackout.train import train
 from blackout.train.metrics import read_metrics
 from blackout.trials.trial import read_result, write_result
 from blackout.trials.trials import Epoch, Outcome
+from blackout.trials.words import write_words
 
 
 @dataclass(frozen=True)
@@ -410,3 +417,78 @@ def _results(workshop: Workshop) -> Iterator[bytes]:
         path, workshop.config, Outcome((Epoch(1, 10, 0.5, 1.0, 2.0, 30.0),), {}, 20.0, 100)
     )
     yield path.read_bytes()
+
+
+# ---------------------------------------------------------------------- what is kept for later
+
+
+@target(
+    "words",
+    lambda w: [_kept_words(w, np.float32), _kept_words(w, np.float64)],
+    "F32 F64",
+    "tensors",
+)
+def words_of_a_trial(workshop: Workshop, data: bytes) -> None:
+    """As they are used: mixed with what a 5-gram makes of the same words."""
+    path = workshop.place("words.safetensors")
+    path.write_bytes(sealed_tensors(data))
+    other = Scored(np.linspace(-3, -1, _KEPT), np.zeros(_KEPT))
+    found = mix(path, {"valid": other, "test": other})
+    assert 0 <= found.weight <= 1
+    assert found.network >= 1 - 1e-6
+    assert 1 - 1e-6 <= found.mixture < math.inf
+
+
+_KEPT = 20
+
+
+def _kept_words(workshop: Workshop, kind: type[np.floating]) -> bytes:
+    path = workshop.place("seed.safetensors")
+    logs = np.linspace(-1, -3, _KEPT, dtype=kind)
+    write_words(path, {"valid": logs, "test": logs})
+    return path.read_bytes()
+
+
+@target("note", lambda w: [b'{"marks": [1.5, 2], "seconds": 3}'], "null", "json")
+def note_of_a_study(workshop: Workshop, data: bytes) -> None:
+    lab = Lab(workshop.place("study"))
+    about = {"rate": 0.5}
+    lab.remember(about, dict)
+    (note,) = (lab.out / "cache" / "other").iterdir()
+    note.write_bytes(data)
+    assert isinstance(lab.remember(about, dict), dict)
+
+
+@target(
+    "download",
+    lambda w: [b'{"url": "http://x/a", "version": "\\"5f3a\\""}', b'{"name": "a", "sha256": {}}'],
+    "url version name sha256 train",
+    "json",
+)
+def notes_of_a_download(workshop: Workshop, data: bytes) -> None:
+    """Of one that broke off, and of one that is complete."""
+    folder = workshop.place("download")
+    folder.mkdir()
+    (folder / "a.partial").write_bytes(b"half")
+    for name in ("a.partial.json", "corpus.json"):
+        (folder / name).write_bytes(data)
+    have, version = earlier("http://x/a", folder / "a.partial")
+    assert have in (0, 4)
+    assert version.isprintable()
+    assert version.isascii()
+    (folder / "train").write_bytes(b"text")
+    assert not is_complete(Corpus("a", (), (Part("train", ("train",)),)), folder)
+
+
+@target("scales", lambda w: [_scales(w)], "lm_weight oov_penalty null 1e999", "json")
+def scales_of_rescoring(workshop: Workshop, data: bytes) -> None:
+    path = workshop.place("weights.json")
+    path.write_bytes(data)
+    weights = load_weights(path)
+    assert all(math.isfinite(value) for value in vars(weights).values())
+
+
+def _scales(workshop: Workshop) -> bytes:
+    path = workshop.place("seed.json")
+    save_weights(Weights(), path)
+    return path.read_bytes()

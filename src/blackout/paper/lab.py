@@ -211,8 +211,9 @@ class Lab:
         """What ``compute`` gives, done once for the same ``about`` (of plain values)."""
         path = self._note(about)
         with contextlib.suppress(FileNotFoundError, ValueError):  # damaged: done again
-            known: dict[str, Any] = from_json(path.read_text())
-            return known
+            known = from_json(path.read_text())
+            if isinstance(known, dict):
+                return known
         values = compute()
         make_folder(path.parent)
         with replacing(path) as file:

@@ -37,10 +37,17 @@ class Weights:
             value = getattr(self, item.name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UserError(f"{item.name} is {value!r}, must be a number")
-            if not math.isfinite(value):
+            if not _is_finite(value):
                 raise UserError(f"{item.name} is {value}, must be finite")
         if not 0 <= self.weight <= 1:
             raise UserError(f"weight is {self.weight}, must be from 0 to 1")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return False
 
 
 def save_weights(weights: Weights, path: Path) -> None:

@@ -163,13 +163,21 @@ def _checked(name: str, given: Any, hint: Any, item: dataclasses.Field[Any]) -> 
     if given is None and item.default is None:
         return None
     if kind is float and isinstance(given, int) and not isinstance(given, bool):
-        given = float(given) if abs(given) < 2**1000 else math.inf
+        given = _as_float(given)
     if not isinstance(given, kind) or isinstance(given, bool):
         raise Refusal(400, f"{name} is not {_NAMES[kind]}")
     least, most = item.metadata.get("least", -math.inf), item.metadata.get("most", math.inf)
     if isinstance(given, int | float) and not least <= given <= most:  # NaN is not between them
-        raise Refusal(400, f"{name} is {given:g}, must be from {least:g} to {most:,}")
+        raise Refusal(400, f"{name} is {_as_float(given):g}, must be from {least:g} to {most:,}")
     return given
+
+
+def _as_float(number: float) -> float:
+    """Whole numbers of hundreds of digits are no floats: infinity stands for them."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def schema(kind: type[Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from blackout.errors import UserError
 from blackout.files.plain_json import from_json
 from blackout.text.catalogue import Download
 
-__all__ = ["Unreachable", "download", "file_sha256"]
+__all__ = ["Unreachable", "download", "earlier", "file_sha256"]
 
 _PIECE = 1 << 20
 _TIMEOUT = 60.0
@@ -108,7 +108,7 @@ def _fetch(url: str, partial: Path, report: Report, attempts: int, pause: float)
 
 def _attempt(url: str, partial: Path, report: Report) -> bool:
     """One request; gives whether it went on with earlier bytes."""
-    have, version = _earlier(url, partial)
+    have, version = earlier(url, partial)
     headers = dict(_HEADERS)
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": version}
@@ -143,15 +143,23 @@ def _reason(error: urllib.error.URLError) -> str:
     return (reason.strerror or str(reason)) if isinstance(reason, OSError) else str(reason)
 
 
-def _earlier(url: str, partial: Path) -> tuple[int, str]:
+def earlier(url: str, partial: Path) -> tuple[int, str]:
     """How many bytes an earlier attempt left, and of which version of the file."""
     try:
         note = from_json(_note(partial).read_bytes())
-        if note["url"] == url and note["version"]:
-            return partial.stat().st_size, note["version"]
+        version = note["version"]
+        if note["url"] == url and _can_be_sent(version):
+            return partial.stat().st_size, version
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return 0, ""
+
+
+def _can_be_sent(version: Any) -> bool:
+    """Whether a header may hold it; a damaged note has anything."""
+    if not isinstance(version, str):
+        return False
+    return version != "" and version.isascii() and version.isprintable()
 
 
 def _remember(url: str, partial: Path, response: Any) -> None:
