@@ -37,8 +37,8 @@ def launch(
 ) -> None:
     """``kernel[grid](*given, *fixed, **options)`` on the current stream of the tensors' device.
 
-    ``given``: tensors, beginning with one, and numbers, whatever they are this time. ``fixed``: whole
-    numbers and flags that are the same for all calls with such shapes and settings.
+    ``given``: tensors, beginning with one, and numbers, whatever they are this time. ``fixed``:
+    whole numbers and flags that are the same for all calls with such shapes and settings.
     """
     if _INTERPRETED:
         kernel[grid](*given, *fixed, **options)
