@@ -42,7 +42,7 @@ def with_another_value(form: Form, data: bytes, rng: random.Random) -> bytes | N
             return b"\n".join(lines)
         begin, end = _where(form, data)
         text = _changed(data[begin:end], rng)
-    except (ValueError, RecursionError):
+    except (ValueError, OverflowError, RecursionError):  # half of 10**400 is no number of Python's
         return None
     if form == "tensors":
         return len(text).to_bytes(8, "little") + text + data[end:]

@@ -77,6 +77,16 @@ def test_one_value_is_another(name, workshop):
     assert len(changed) > 5
 
 
+def test_numbers_of_any_size_are_changed():
+    """What the fuzzer put into a file is the next thing that it changes there."""
+    rng = random.Random(3)
+    for number in ("1" + 400 * "0", "1e308"):
+        file = f'{{"a": {number}}}'.encode()
+        assert any(with_another_value("json", file, rng) for _ in range(100))
+    longer_than_python_reads = b"1" + 5000 * b"0"
+    assert with_another_value("json", longer_than_python_reads, rng) is None
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_cut_off_and_changed_at_random_places(name, workshop):
     """A taste of what `make fuzz` does for minutes."""
