@@ -404,6 +404,36 @@ def test_a_compiled_network_has_one_break(kind, batch):
     assert torch.equal(results[0][1], results[1][1])
 
 
+@pytest.mark.parametrize("kind", ["blackout", "full", "hierarchical"])
+def test_a_compiled_training_step_leaves_the_backward_pass_and_the_optimiser_alone(kind, batch):
+    """Its graphs hold what the network holds: no piece of the layer's."""
+    torch._dynamo.reset()
+    graphs, results = [], []
+
+    def backend(graph, _):
+        graphs.append([node.target for node in graph.graph.nodes if node.op == "call_function"])
+        return graph.forward
+
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        layer, body = LAYERS[kind](), nn.Linear(H, H)
+        optimizer = RMSProp([*layer.parameters(), *body.parameters()], lr=0.01, clip=1.0)
+
+        def train(x, y, layer=layer, body=body, optimizer=optimizer):
+            optimizer.zero_grad()
+            loss = layer(body(x), y).loss
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = torch.compile(train, backend=backend) if compiled else train
+        losses = torch.stack([run(*batch).detach() for _ in range(3)])
+        results.append([losses, *(p.detach() for p in (*layer.parameters(), *body.parameters()))])
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+    assert {operation for graph in graphs for operation in graph} == {torch._C._nn.linear}
+
+
 # ------------------------------------------------------------------ reduction, weights
 
 

@@ -58,6 +58,20 @@ def test_gradients_by_states_and_finite_differences():
         assert (up - down) / 2e-6 == pytest.approx(N * expected[:, place], abs=1e-7)
 
 
+def test_a_second_derivative_is_refused_while_it_learns_and_right_after():
+    layer = made()
+    hidden, target = examples(1)
+    hidden.requires_grad_()
+    with pytest.raises(UserError, match="first derivatives only"):
+        torch.autograd.grad(layer(hidden, target).loss, hidden, create_graph=True)
+    layer.eval()
+
+    def gradient(states):
+        return torch.autograd.grad(layer(states, target).loss, states, create_graph=True)[0]
+
+    assert torch.autograd.gradcheck(gradient, hidden)
+
+
 def test_a_thousand_updates_are_those_of_the_dense_form():
     """In both precisions, beside one dense table of float64."""
     rough = made(torch.float32)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.crew import RankError
 
 from blackout.errors import UserError
 from blackout.ranks import Division, Ranks, divide, strata_for
@@ -92,6 +93,18 @@ def _looked_up(group: Any, words: torch.Tensor, storage: torch.dtype) -> dict[st
         "gradient": grad.to_dense(),
         "sparse": grad.is_sparse,
     }
+
+
+def _differentiated_twice(group: Any) -> None:
+    table = ShardedTable(70, 6, Ranks.of(group), init_range=0.1)
+    scale = torch.ones((), requires_grad=True)
+    square = (scale * table(torch.tensor([3, 69]))).square().sum()
+    torch.autograd.grad(square, table.weight, create_graph=True)
+
+
+def test_rows_from_other_ranks_have_no_second_derivative(crew: Any) -> None:
+    with pytest.raises(RankError, match="first derivatives only"):
+        crew.run(_differentiated_twice, 2)
 
 
 @pytest.mark.parametrize("storage", [torch.float64, torch.float32, torch.bfloat16])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from blackout.errors import UserError
 from blackout.ops.engine import Added, Engine, Objective, Scalar, Windows
 from blackout.ops.layer_call import LayerCall, LayerValue, WholeLayer
 from blackout.ops.tree import Tree
@@ -21,15 +22,25 @@ RowGradientMaker = Callable[[Tensor, Tensor], Tensor]
 """Makes the gradient of a table from rows (n,) and their values (n, ...)."""
 
 
+def refuse_second_derivatives() -> None:
+    """Called in a backward pass: refuses one that is to be differentiated itself."""
+    if torch.is_grad_enabled():
+        raise UserError(
+            "blackout's layers have first derivatives only: no backward with create_graph=True"
+        )
+
+
 def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuses ``create_graph=True``: what a closed form gives has no derivative of its own."""
+    """Refuses ``create_graph=True``: what a closed form gives has no derivative of its own.
+
+    A compiled training step compiles what its ``backward()`` calls as well: not this.
+    """
 
     @functools.wraps(backward)
     def checked(ctx: Any, *grads: Tensor) -> Any:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "blackout's layers have first derivatives only: no backward with create_graph=True"
-            )
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(checked)(ctx, *grads)
+        refuse_second_derivatives()
         return backward(ctx, *grads)
 
     return checked

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from blackout.errors import UserError
+from blackout.ops.autograd import refuse_second_derivatives
 from blackout.output.contract import LayerSpec, OutputLayer
 from blackout.output.geometry import wide
 from blackout.output.options import takes_options_of
@@ -260,6 +261,8 @@ class _Objective(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         states, target = ctx.saved_tensors
         layer = ctx.layer
+        if layer.training:  # what is learned below is not there any more for another pass
+            refuse_second_derivatives()
         logit, total, product = layer._parts(states, target)
         pull = 2 * logit / (logit.square() + layer.epsilon)
         own = (wide(layer.rows[target]) @ wide(layer.mix)).double()

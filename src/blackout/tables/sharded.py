@@ -14,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from blackout.ops.autograd import first_derivatives_only
 from blackout.ops.engine import Engine
 from blackout.ranks import Division, Ranks, divide
 from blackout.ranks.division import mark_divided
@@ -115,6 +116,7 @@ class _Lookup(torch.autograd.Function):
         return rows.to(wide)[at[places]].view(*words.shape, *ctx.row)
 
     @staticmethod
+    @first_derivatives_only
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         places, local = ctx.saved_tensors
         table, ranks = ctx.table, ctx.table.ranks
