@@ -31,6 +31,7 @@ CASES = (
     *(Case("WikiText-2", "gru", h) for h in (64, 256)),
     Case("WikiText-2", "lstm", 256),
     *(Case("WikiText-2", c, 256, layers=2) for c in ("sigmoid", "lstm", "gru")),
+    *(Case("WikiText-2", "gru", 256, loss=loss) for loss in ("sampled", "nce")),
     *(Case("WikiText-2", c, 256, epochs=10) for c in ("tanh", "gru")),
     *(Case("Wikipedia, a quarter", c, 256) for c in ("sigmoid", "tanh", "gru")),
     *(Case("Wikipedia, a quarter", c, 512) for c in ("sigmoid", "tanh")),
