@@ -1,8 +1,8 @@
-// Python names of the products, for tests and benchmarks: addresses, as in bindings.cpp.
+// Python names of the products, for ops/cpu, tests and benchmarks: addresses, as in bindings.cpp.
 #include <nanobind/nanobind.h>
 
+#include "engine/multiply.h"
 #include "engine/parallel.h"
-#include "engine/product.h"
 
 namespace nb = nanobind;
 
@@ -45,6 +45,22 @@ void product(Address left, bool left_half, i64 row_step, i64 depth_step, Address
                     [&](i64 begin, i64 end) { kernels().product(args, begin, end); });
 }
 
+Operand operand(Address data, bool half, i64 batch_step, i64 row_step, i64 column_step) {
+  return {{at<void>(data), half}, batch_step, row_step, column_step};
+}
+
+void multiply_batch(i64 batch, i64 rows, i64 depth, i64 columns, Address left, bool left_half,
+                    i64 left_batch_step, i64 left_row_step, i64 left_column_step, Address right,
+                    bool right_half, i64 right_batch_step, i64 right_row_step,
+                    i64 right_column_step, Address out, bool out_half, i64 out_batch_step,
+                    i64 out_row_step, int threads) {
+  multiply({batch, rows, depth, columns,
+            operand(left, left_half, left_batch_step, left_row_step, left_column_step),
+            operand(right, right_half, right_batch_step, right_row_step, right_column_step),
+            operand(out, out_half, out_batch_step, out_row_step, 1)},
+           threads);
+}
+
 }  // namespace
 }  // namespace blackout
 
@@ -53,4 +69,5 @@ void bind_products(nb::module_ &m) {
   m.def("panel_numbers", &panel_numbers);
   m.def("pack", &pack, Release());
   m.def("product", &product, Release());
+  m.def("multiply", &multiply_batch, Release());
 }

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from blackout import _native
+from blackout.ops.cpu.products import matrix_product
 
 SIZES = [1, 3, 17, 252, 507]
 FORMATS = [torch.float32, torch.bfloat16]
@@ -167,3 +168,64 @@ def test_numbers_outside_the_result_are_left_alone():
     product(left, panels, 23, expected)
     assert torch.equal(wide[:, :23], expected)
     assert (wide[:, 23:] == 7).all()
+
+
+LAYOUTS = ["as it lies", "transposed", "rows of a wider one", "columns of a taller one"]
+
+
+def laid_out(layout: str, seed: int, *shape: int, dtype: torch.dtype) -> Tensor:
+    *batch, rows, columns = shape
+    if layout == "transposed":
+        return numbers(seed, *batch, columns, rows, dtype=dtype).mT
+    if layout == "rows of a wider one":
+        return numbers(seed, *batch, rows, columns + 5, dtype=dtype)[..., 2 : 2 + columns]
+    if layout == "columns of a taller one":
+        return numbers(seed, *batch, columns, rows + 3, dtype=dtype).mT[..., 1 : 1 + rows, :]
+    return numbers(seed, *shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (3,), (9,)])
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("left_layout", LAYOUTS)
+@pytest.mark.parametrize("right_layout", LAYOUTS)
+def test_products_of_arrays_as_they_lie(batch, dtype, left_layout, right_layout):
+    for rows, depth, columns in [(5, 1, 7), (1, 8, 3), (130, 70, 33), (20, 257, 1), (64, 64, 64)]:
+        left = laid_out(left_layout, 1, *batch, rows, depth, dtype=dtype)
+        right = laid_out(right_layout, 2, *batch, depth, columns, dtype=dtype)
+        for result in (
+            matrix_product(left, right),
+            matrix_product(left, right, torch.full((*batch, rows, columns), torch.nan)),
+        ):
+            assert result.shape == (*batch, rows, columns)
+            for one in zip(result, left, right, strict=True) if batch else [(result, left, right)]:
+                assert_exact_up_to_rounding(one[0].to(dtype), *one[1:], torch.zeros(()))
+
+
+def test_products_of_arrays_without_elements():
+    assert matrix_product(torch.ones(0, 3), torch.ones(3, 5)).shape == (0, 5)
+    assert matrix_product(torch.ones(5, 3), torch.ones(3, 0)).shape == (5, 0)
+    assert matrix_product(torch.ones(0, 5, 3), torch.ones(0, 3, 5)).shape == (0, 5, 5)
+    assert not matrix_product(torch.ones(5, 0), torch.ones(0, 6)).any()
+
+
+def test_products_do_not_depend_on_the_number_of_threads():
+    left, right = numbers(1, 3, 300, 90), numbers(2, 3, 90, 140)
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            found.append(matrix_product(left, right).clone())
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_a_product_that_does_not_fit_is_refused():
+    with pytest.raises(RuntimeError):
+        matrix_product(torch.ones(5, 3), torch.ones(4, 6))
+    with pytest.raises(ValueError, match="into"):
+        matrix_product(torch.ones(5, 3), torch.ones(3, 6), torch.ones(5, 7))
+    with pytest.raises(ValueError, match="into"):
+        matrix_product(torch.ones(5, 3), torch.ones(3, 6), torch.ones(6, 5).mT)

@@ -13,10 +13,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from blackout.config import Cell
-from blackout.ops.autograd import recurrence
+from blackout.ops.autograd import linear, recurrence
 from blackout.ops.dispatch import engine_for
 from blackout.ops.engine import Engine
 from blackout.ops.plan import LayerPlan
@@ -32,18 +31,16 @@ def product_dtype(precision: Precision, weight: Tensor) -> torch.dtype:
 class Linear(nn.Linear):
     """W x without a bias, the product in ``precision``."""
 
-    def __init__(self, in_features: int, out_features: int, precision: Precision) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, precision: Precision, impl: str = "auto"
+    ) -> None:
         super().__init__(in_features, out_features, bias=False)
-        self.precision = precision
+        self.precision, self.impl = precision, impl
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return product(inputs, self.weight, self.precision)
-
-
-def product(inputs: Tensor, weight: Tensor, precision: Precision) -> Tensor:
-    """W x in ``precision``, given back in the type of x."""
-    dtype = product_dtype(precision, weight)
-    return linear(inputs.to(dtype), weight.to(dtype)).to(inputs.dtype)
+        dtype = product_dtype(self.precision, self.weight)
+        engine = engine_for(self.impl, inputs.device, inputs.dtype, dtype)
+        return linear(inputs, self.weight, dtype, engine)
 
 
 class SimpleLayer(nn.Module):
@@ -68,7 +65,7 @@ class SimpleLayer(nn.Module):
         self.cell = cell
         self.precision: Precision = precision
         self.impl = impl
-        self.input = Linear(in_features, hidden, precision) if in_features else None
+        self.input = Linear(in_features, hidden, precision, impl) if in_features else None
         self.recurrent = nn.Parameter(torch.empty(hidden, hidden))
         self.bias = nn.Parameter(torch.empty(hidden)) if bias else None
 
@@ -166,11 +163,10 @@ class GatedLayer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The products with the inputs are one for all steps; the engine does the others."""
         of = self.rnn.get_parameter
-        given = product(inputs, of("weight_ih_l0"), self.precision)
-        bias = None
+        recurrent, bias = of("weight_hh_l0"), None
+        dtype = product_dtype(self.precision, recurrent)
+        given = linear(inputs, of("weight_ih_l0"), dtype, engine)
         if self.rnn.bias:
             given = given + of("bias_ih_l0")
             bias = of("bias_hh_l0")
-        recurrent = of("weight_hh_l0")
-        dtype = product_dtype(self.precision, recurrent)
         return recurrence(self.cell, given, state, recurrent, bias, keep, dtype, engine)

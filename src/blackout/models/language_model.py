@@ -93,7 +93,7 @@ class LanguageModel(nn.Module):
             for i in range(config.layers)
         )
         self.projection = (
-            Linear(hidden, config.projection, precision) if config.projection else None
+            Linear(hidden, config.projection, precision, impl) if config.projection else None
         )
         self.dropout = Dropout(config.dropout)
         self.output = output

@@ -382,6 +382,35 @@ def path_objective(
     return value
 
 
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, product_dtype: torch.dtype, engine: Engine
+    ) -> Tensor:
+        operands = inputs.flatten(0, -2).to(product_dtype)
+        matrix = weight.to(product_dtype)
+        ctx.save_for_backward(operands, matrix)
+        ctx.engine, ctx.shape, ctx.types = engine, inputs.shape, (inputs.dtype, weight.dtype)
+        result = engine.matrix_product(operands, matrix.mT).to(inputs.dtype)
+        return result.view(*inputs.shape[:-1], len(weight))
+
+    @staticmethod
+    @first_derivatives_only
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        operands, matrix = ctx.saved_tensors
+        of_inputs, of_weight, *_ = ctx.needs_input_grad
+        product, d = ctx.engine.matrix_product, grad.flatten(0, -2).to(matrix.dtype)
+        d_inputs = product(d, matrix).to(ctx.types[0]).view(ctx.shape) if of_inputs else None
+        d_weight = product(d.mT, operands).to(ctx.types[1]) if of_weight else None
+        return d_inputs, d_weight, None, None
+
+
+def linear(inputs: Tensor, weight: Tensor, product_dtype: torch.dtype, engine: Engine) -> Tensor:
+    """W x, the product in ``product_dtype``, given back in the type of x."""
+    result: Tensor = _Linear.apply(inputs, weight, product_dtype, engine)
+    return result
+
+
 class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(

@@ -145,6 +145,9 @@ class Engine(Protocol):
     @property
     def name(self) -> str: ...
 
+    def matrix_product(self, left: Tensor, right: Tensor) -> Tensor:
+        """``left @ right`` of matrices (…, n, k) and (…, k, m) of one type, in that type."""
+
     # ------------------------------------------------------------------ tables
 
     def fill_uniform(self, table: Tensor, limit: float, key: int, rows: Tensor | None) -> None:

@@ -1,4 +1,4 @@
-"""The engine on the CPU: PyTorch's matrix products, and native code (csrc/engine) between them.
+"""The engine on the CPU: native code (csrc/engine), and PyTorch's products where they are faster.
 
 Weights are float32 or bfloat16; matrix products run in ``product_dtype``; all other arithmetic is
 float32. Arrays of a block live in buffers that are used again for the next block. What native code
@@ -8,6 +8,7 @@ does not do better is the reference's.
 from blackout.ops.cpu.adam import adam_dense, adam_rows
 from blackout.ops.cpu.arrays import buffer, converted
 from blackout.ops.cpu.paths import PathSaved, path_backward, path_forward, path_log_prob
+from blackout.ops.cpu.products import matrix_product
 from blackout.ops.cpu.recurrent import recurrence_backward, recurrence_forward
 from blackout.ops.cpu.rmsprop import (
     RowGradient,
@@ -56,6 +57,7 @@ __all__ = [
     "log_partition",
     "logits",
     "lookup",
+    "matrix_product",
     "merge_copies",
     "name",
     "path_backward",

@@ -13,6 +13,7 @@ from torch import Tensor
 from blackout import _native
 from blackout.ops.cpu.arrays import buffer, convert, converted, floats, numbers
 from blackout.ops.cpu.factor import Factor
+from blackout.ops.cpu.products import matrix_product
 from blackout.ops.engine import RecurrenceGradients
 
 CELLS = {"lstm": 3, "gru": 4}
@@ -125,6 +126,6 @@ def gated_backward(
     return RecurrenceGradients(
         converted(delta, torch.float32),
         d_state,
-        torch.mm(flat.mT, operands.view(-1, size)).float(),
+        matrix_product(flat.mT, operands.view(-1, size)).float(),
         None if bias is None else flat.sum(0, dtype=torch.float32),
     )

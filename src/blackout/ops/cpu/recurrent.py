@@ -10,7 +10,9 @@ from torch import Tensor
 from blackout import _native
 from blackout.ops import reference
 from blackout.ops.cpu.arrays import buffer, converted, floats, numbers
+from blackout.ops.cpu.factor import Factor
 from blackout.ops.cpu.gated import CELLS, GatedSaved, gated_backward, gated_forward
+from blackout.ops.cpu.products import matrix_product
 from blackout.ops.engine import RecurrenceGradients, Saved
 
 ACTIVATIONS = {"sigmoid": 0, "tanh": 1, "relu": 2}
@@ -49,13 +51,13 @@ def recurrence_forward(
     operands = buffer((steps, streams, size), product_dtype)
     operands[0] = state[0] if keep is None else state[0] * keep[0][:, None]
     product = buffer((streams, size), product_dtype)
-    transposed, each_operand = matrix.mT, operands.unbind()
+    factor, each_operand = Factor(matrix, transposed=True), operands.unbind()
     x, s, p = floats(inputs), floats(outputs), numbers(operands)[0]
     row, operand_row = streams * size * 4, streams * size * product_dtype.itemsize
     product_address, half = numbers(product)
     k = 0 if keep is None else floats(keep)
     for t in range(steps):
-        torch.mm(each_operand[t], transposed, out=product)
+        factor.multiply(each_operand[t], product)
         last = t + 1 == steps
         _native.step_forward(
             code,
@@ -87,7 +89,7 @@ def recurrence_backward(
     delta = buffer((steps, streams, size), torch.float32)
     half = dtype == torch.bfloat16
     operand = buffer((steps, streams, size), dtype) if half else delta
-    carry = buffer((streams, size), dtype)
+    carry, factor = buffer((streams, size), dtype), Factor(matrix, transposed=False)
     g, s, d, o, c = (a.data_ptr() for a in (grad, outputs, delta, operand, carry))
     row, operand_row = streams * size * 4, streams * size * dtype.itemsize
     k = 0 if keep is None else floats(keep)
@@ -108,11 +110,11 @@ def recurrence_backward(
             threads,
         )
         if t or state_gradient:
-            torch.mm(each_operand[t], matrix, out=carry)
+            factor.multiply(each_operand[t], carry)
     d_state = None
     if state_gradient:
         d_state = carry.float() if keep is None else carry.float() * keep[0][:, None]
-    d_weight = torch.mm(operand.view(-1, size).mT, operands.view(-1, size))
+    d_weight = matrix_product(operand.view(-1, size).mT, operands.view(-1, size))
     return RecurrenceGradients(
         delta, None if d_state is None else d_state[None], d_weight.float(), None
     )

@@ -13,13 +13,13 @@ from blackout.ops import reference
 from blackout.ops.cpu.arrays import (
     array,
     buffer,
-    convert,
     converted,
     floats,
     integers,
     numbers,
     words_below,
 )
+from blackout.ops.cpu.products import matrix_product
 from blackout.ops.cpu.tables import lookup
 from blackout.ops.engine import Added, Objective, SampledGradients, Scalar
 
@@ -58,7 +58,7 @@ def sampled_forward(
     target = words_below(target, len(weight), "target")
     sample_rows = lookup(weight, samples, product_dtype)
     logits = buffer((groups, words, samples.shape[1]), product_dtype)
-    torch.bmm(converted(states, product_dtype), sample_rows.mT, out=logits)
+    matrix_product(converted(states, product_dtype), sample_rows.mT, logits)
     constant = 0.0
     if objective == "nce":
         draws = samples.shape[1] if multiplicity is None else float(multiplicity[0].sum())
@@ -145,15 +145,8 @@ def sampled_backward(
         *numbers(d_target_rows),
         threads,
     )
-    if dtype == row_dtype:
-        torch.bmm(d_samples.mT, scaled, out=d_sample_rows)
-    else:
-        products = buffer(tuple(sample_rows.shape), dtype)
-        torch.bmm(d_samples.mT, scaled, out=products)
-        convert(products, d_sample_rows)
-
-    product = buffer((groups, words, size), dtype)
-    torch.bmm(d_samples, sample_rows, out=product)
+    matrix_product(d_samples.mT, scaled, d_sample_rows)
+    product = matrix_product(d_samples, sample_rows)
     d_hidden = product if dtype == torch.float32 else buffer((groups, words, size), torch.float32)
     _native.hidden_gradient(
         groups * words,

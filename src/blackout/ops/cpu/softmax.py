@@ -20,6 +20,7 @@ from torch import Tensor
 from blackout import _native
 from blackout.ops import reference
 from blackout.ops.cpu.arrays import buffer, converted, floats, numbers, words_below
+from blackout.ops.cpu.products import matrix_product
 from blackout.ops.cpu.tables import lookup
 from blackout.ops.cpu.windows import add_windows
 from blackout.ops.engine import Saved, SoftmaxGradients, Windows
@@ -57,10 +58,9 @@ def softmax_forward(
     peaks, sums = [], []
     for rows, tile in _tiles(powers, len(hidden), len(weight)):
         vectors = weight[rows].mT
-        if bias is None:
-            torch.mm(hidden, vectors, out=tile)
-        else:
-            torch.addmm(bias[rows].float(), hidden, vectors, out=tile)
+        matrix_product(hidden, vectors, tile)
+        if bias is not None:
+            tile += bias[rows]
         peak = tile.amax(1).clamp_(min=torch.finfo(torch.float32).min)  # of a tile of -inf too
         sums.append(tile.sub_(peak[:, None]).exp_().sum(1))
         peaks.append(peak)
@@ -79,8 +79,8 @@ def softmax_backward(saved: Saved, target: Tensor, grad: Tensor) -> SoftmaxGradi
     own, d_hidden = grad[:, None], weight[target].mul_(grad[:, None])
     d_weight, d_bias = torch.empty_like(weight), None if bias is None else torch.empty_like(bias)
     for (rows, tile), factor in zip(_tiles(powers, len(hidden), len(weight)), factors, strict=True):
-        d_hidden.addcmul_(torch.mm(tile, weight[rows]), factor[:, None])
-        torch.mm(tile.mT, hidden * factor[:, None], out=d_weight[rows])
+        d_hidden.addcmul_(matrix_product(tile, weight[rows]), factor[:, None])
+        matrix_product(tile.mT, hidden * factor[:, None], d_weight[rows])
         if d_bias is not None:
             d_bias[rows] = torch.mv(tile.mT, factor)
     d_weight.index_add_(0, target, hidden * own)
@@ -126,7 +126,7 @@ def log_partition(
         for begin in range(0, len(states), _CHUNK):
             part = operand[begin : begin + _CHUNK]
             logits = space[: len(part) * len(tile)].view(len(part), len(tile))
-            torch.mm(part, tile.mT, out=logits)
+            matrix_product(part, tile.mT, logits)
             if windows is not None:
                 logits = converted(logits, torch.float32)
                 add_windows(logits, windows.of(slice(begin, begin + _CHUNK)), first + start)

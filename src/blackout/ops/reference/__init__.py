@@ -6,7 +6,7 @@ maximised; each function returns J together with its closed-form derivatives, so
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from blackout.ops.engine import BlockShape
 from blackout.ops.reference.adam import adam_dense, adam_rows, adam_update
@@ -69,6 +69,11 @@ from blackout.ops.reference.windows import (
 name: str = "reference"
 
 
+def matrix_product(left: Tensor, right: Tensor) -> Tensor:
+    """``left @ right``."""
+    return torch.matmul(left, right)
+
+
 def whole_step(model: nn.Module, optimizer: torch.optim.Optimizer, shape: BlockShape) -> None:
     """None: a step is composed of the operations."""
 
@@ -96,6 +101,7 @@ __all__ = [
     "logit_gradients",
     "logits",
     "lookup",
+    "matrix_product",
     "merge_copies",
     "mix64",
     "mixed",

@@ -52,7 +52,7 @@ class _Divided(torch.autograd.Function):
         target_rows = local.engine.lookup(weight, local.target_rows, work)  # (n, h)
         own_states = hidden.flatten(0, 1)[local.own].to(work)
         u_target = (own_states * target_rows).sum(-1)
-        logits = torch.bmm(hidden.to(dtype), rows.mT)  # (G, M, C)
+        logits = local.engine.matrix_product(hidden.to(dtype), rows.mT)  # (G, M, C)
         offset = columns.log_q_samples + (log_z if local.objective == "nce" else 0.0)
         if bias is not None:
             offset = offset - bias[local.sample_rows]
@@ -76,14 +76,16 @@ class _Divided(torch.autograd.Function):
         block, dtype, size = local.block, rows.dtype, hidden.shape[-1]
         factors = block.factors(grad.to(work))
         each = factors.each.view(hidden.shape[:2])
-        d_products = (d_samples * each[..., None]).to(dtype)
+        d_products = (d_samples * (each * factors.scale)[..., None]).to(dtype)
         d_target = d_target * factors.scale * each.flatten()[local.own]
-        d_hidden = _scaled(d_products, rows, factors.scale).to(work).view(-1, size)
+        product = local.engine.matrix_product
+        d_hidden = product(d_products, rows).to(work).view(-1, size)
         d_hidden.index_add_(0, local.own, d_target[:, None] * target_rows)
         d_hidden = d_hidden.view(block.steps, block.width, size)
 
         scale, d_target = factors.scale / block.ranks.size, d_target / block.ranks.size
-        d_rows = _scaled(d_products.mT, hidden.to(dtype), scale).view(-1, size)
+        d_products /= block.ranks.size
+        d_rows = product(d_products.mT, hidden.to(dtype)).view(-1, size)
         named = torch.cat([local.sample_rows.flatten(), local.target_rows])
         of_targets = d_target[:, None] * own_states
         values = torch.cat([part.to(local.row_dtype) for part in (d_rows, of_targets)])
@@ -102,11 +104,6 @@ class _Divided(torch.autograd.Function):
                 d_log_z = -total[0].to(work)
         back = block.add_mine(d_hidden, "state gradients")
         return back, d_weight, d_bias, d_log_z, None
-
-
-def _scaled(a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """The products a @ b times a number, which costs no pass over them of its own."""
-    return torch.baddbmm(a.new_empty(1, 1, 1), a, b, beta=0, alpha=scale)
 
 
 def _found(local: Local, z_target: Tensor, logits: Tensor, offset: Tensor) -> Objectives:
