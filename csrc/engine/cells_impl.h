@@ -183,15 +183,24 @@ void column_sums(const ColumnSumArgs &a, i64 begin, i64 end) {
   });
 }
 
-constexpr i64 kNoises = 64;
+constexpr i64 kNoises = 64, kShare = 4;  // numbers made at once; those that share 64 random bits
 
-// What dropout multiplies numbers 64 b … 64 b + 63 by: four of them share 64 random bits.
+// What dropout multiplies numbers 64 b … 64 b + 63 by. One short loop after another, of numbers that
+// nothing else can change, so that the compiler makes vectors of them.
 inline void fill_noise(const DropArgs &a, i64 b, float *noise) {
-  for (i64 i = 0; i < kNoises; i += 4) {
-    const u64 bits = mix64(a.key + static_cast<u64>((b * kNoises + i) / 4) * kGolden);
-    for (i64 j = 0; j < 4; ++j)
-      noise[i + j] = (bits >> (16 * j) & 0xffff) < a.kept ? a.scale : 0.0f;
-  }
+  const u64 first = a.key + static_cast<u64>(b * (kNoises / kShare)) * kGolden;
+  const uint32_t kept = static_cast<uint32_t>(a.kept);
+  const float scale = a.scale;
+  u64 bits[kNoises / kShare];
+  for (u64 i = 0; i < kNoises / kShare; ++i) bits[i] = mix64(first + i * kGolden);
+  uint16_t parts[kNoises];
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  __builtin_memcpy(parts, bits, sizeof bits);
+#else
+  for (i64 i = 0; i < kNoises; ++i)
+    parts[i] = static_cast<uint16_t>(bits[i / kShare] >> (16 * (i % kShare)));
+#endif
+  for (i64 i = 0; i < kNoises; ++i) noise[i] = parts[i] < kept ? scale : 0.0f;
 }
 
 void drop(const DropArgs &a, i64 begin, i64 end) {

@@ -144,6 +144,12 @@ void TrainStep::backward(i64 begin, i64 end) {
   if (drops()) drop(0, has_input ? d_inputs() : layers_[0].delta(), d_inputs(), {}, begin, end);
 }
 
+// Streams that are worth a thread of their own: with fewer it has hardly woken up.
+i64 TrainStep::streams_each() const {
+  const NetworkSettings &n = network_;
+  return (i64{1} << 20) / (n.layers * n.steps * gates_of(n.cell) * n.size * n.size) + 1;
+}
+
 void TrainStep::train(const i64 *inputs, const i64 *targets, const bool *mask, float *state,
                       const std::vector<u64> &noise, u64 sample_step,
                       const std::vector<double> &rates, int threads) {
@@ -162,7 +168,7 @@ void TrainStep::train(const i64 *inputs, const i64 *targets, const bool *mask, f
                      weight(of.recurrent_bias)},
                     threads);
   }
-  const i64 grain = 8192 / n.size + 1;
+  const i64 grain = streams_each();
   parallel_ranges(n.streams, grain, threads, [&](i64 begin, i64 end) {
     look_up(inputs, begin, end);
     forward(state, begin, end);

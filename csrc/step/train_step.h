@@ -52,6 +52,7 @@ class TrainStep {
  private:
   void require_words(const i64 *words, const char *name) const;
   void weigh(const bool *mask);
+  i64 streams_each() const;
   void look_up(const i64 *inputs, i64 begin, i64 end);
   void forward(float *state, i64 begin, i64 end);
   void backward(i64 begin, i64 end);

@@ -223,6 +223,24 @@ def products(native: Any, rng: np.random.Generator, rows: int, depth: int, colum
                     np.testing.assert_allclose(plain, want, rtol=2**-7, atol=depth**0.5 * 1e-2)
 
 
+def batches(native: Any, rng: np.random.Generator, rows: int, depth: int, columns: int) -> None:
+    """Products of operands as they lie: few, by all threads together; many, each by one."""
+    for batch in (1, 2 * THREADS):
+        left, right = floats(rng, batch, rows, depth), floats(rng, batch, depth, columns)
+        want = np.einsum("bik,bkj->bij", left.astype(np.float64), right)
+        turned = np.ascontiguousarray(right.transpose(0, 2, 1))
+        for (a, half), (b, _), (c, _) in zip(*map(formats, (left, right, turned)), strict=True):
+            for data, steps in ((b, (columns, 1)), (c, (1, depth))):
+                for out, out_half in formats(np.empty((batch, rows, columns), np.float32)):
+                    native.multiply(
+                        batch, rows, depth, columns, at(a), half, rows * depth, depth, 1,
+                        at(data), half, depth * columns, *steps,
+                        at(out), out_half, rows * columns, columns, THREADS,
+                    )  # fmt: skip
+                    plain = from_half(out) if out_half else out
+                    np.testing.assert_allclose(plain, want, rtol=2**-7, atol=depth**0.5 * 1e-2)
+
+
 def chain(words: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The deepest binary tree: at each node a word, or all that come after it."""
     nodes = np.arange(words - 1)
@@ -337,6 +355,7 @@ def main() -> None:
         rmsprop(native, rng, n, size, vocab)
     for rows, depth, columns in ((1, 3, 2), (7, 5, 19), (131, 70, 331), (50, 1031, 70)):
         products(native, rng, rows, depth, columns)
+        batches(native, rng, rows, depth, columns)
     for cell in range(5):
         whole_step(native, rng, cell, cell % 2 == 1, ("step", "block", "word")[cell % 3], 0.0)
         whole_step(native, rng, cell, cell % 2 == 0, "step", 0.2)

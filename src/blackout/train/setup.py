@@ -21,12 +21,12 @@ from blackout.work import training_flops
 def default_threads(config: Config, vocab_size: int) -> int:
     """One thread where a block is too small to share, else 0, all cores.
 
-    Threads wait for each other some hundred times a block. That costs more than it saves where a
-    block takes few milliseconds, and on a busy machine, where one may not be running, ten times
-    as much as the block.
+    Threads wait for each other some dozen times a block, a hundred times where it is composed. That
+    costs more than it saves where a block takes a millisecond or two, and on a busy machine, where
+    one may not be running, several times as much as the block.
     """
     per_block = config.run.batch * config.run.bptt * training_flops(config, vocab_size)
-    return 1 if per_block < 600e6 else 0
+    return 1 if per_block < 300e6 else 0
 
 
 def build_optimizer(
