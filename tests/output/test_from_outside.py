@@ -210,6 +210,34 @@ def test_a_checkpointed_layer_has_the_same_samples_both_times(kind, reentrant, p
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("views", ["others", "the same"])
+def test_two_views_of_one_batch_have_each_its_samples(kind, reentrant, views):
+    """The same targets in two calls, whose backward passes come in either order, and twice."""
+    hidden, target = batch(12)
+    results = []
+    for watched in (False, True):
+        layer = make(kind)
+        pair = [hidden, hidden if views == "the same" else hidden + 0.1]
+        states = [x.clone().requires_grad_() for x in pair]
+
+        def piece(x, y, layer=layer):
+            return layer(x.tanh(), y).loss
+
+        losses = [
+            checkpoint(piece, x, target, use_reentrant=reentrant) if watched else piece(x, target)
+            for x in states
+        ]
+        if views == "others" and not reentrant:
+            for loss in losses:
+                loss.backward(retain_graph=True)
+        sum(losses).backward()
+        results.append([*losses, *(x.grad for x in states), layer.weight.grad.to_dense()])
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_what_cannot_be_drawn_again_is_refused():
     layer, (hidden, target) = make("blackout"), batch(4)
     calls = iter((target, target + 1))

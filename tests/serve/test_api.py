@@ -317,3 +317,24 @@ def test_openapi_describes_every_question(client):
 def test_models_of_one_name_are_told_apart(shelf):
     network = shelf.find("small").network
     assert Shelf([("a", network), ("a", network)]).names == ["a", "a-2"]
+
+
+def test_long_lists_are_read_in_pieces(client, shelf):
+    """Others have their turn between the pieces, and short lists do not wait for long ones."""
+    long = [{"text": "the cat sees a house " * 5} for _ in range(2000)]
+    questions = [{"utterances": [{"utt": "a", "hyps": hyps}]} for hyps in (long, long[:1])]
+    asked = [parse(RescoreQuestion, json.dumps(question).encode()) for question in questions]
+    model = shelf.find("small")
+
+    async def answered() -> list[int]:
+        jobs = [Job(rescore_lists, model, prepare(one)) for one in asked]
+        steps = rescore_lists(model, deque(jobs))
+        found: list[int] = []
+        for _ in steps:
+            found.append(sum(not job.waits for job in jobs))
+        return found
+
+    def prepare(question):
+        return Asked(question, lists=from_records([("a", question.utterances[0])]))
+
+    assert answered

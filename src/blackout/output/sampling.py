@@ -228,7 +228,7 @@ class SamplingLayer(FlatSoftmax):
         proposal.follow(self.weight.device)
         log_z = self.log_normaliser()
         assert isinstance(log_z, float)
-        given = drawn_before(self, words).samples if inside_backward() else None
+        given = drawn_before(self, words, hidden).samples if inside_backward() else None
         sets = {"step": len(target) if target.ndim > 1 else 1, "block": 1, "word": target.numel()}
         call = LayerCall(
             objective=self.objective_name,
@@ -261,7 +261,7 @@ class SamplingLayer(FlatSoftmax):
             )  # fmt: skip
         if given is None:
             density = found.log_q_target, found.log_q_samples
-            remember(self, SampledWords(words, found.samples, None, *density))
+            remember(self, SampledWords(words, found.samples, None, *density), hidden)
         if self.reduction == "none":
             return OutputWithLoss(found.output, -found.output)
         return OutputWithLoss(found.output, found.loss)
@@ -306,7 +306,7 @@ class SamplingLayer(FlatSoftmax):
         engine = self.engine(states)
         if self.proposal.looks_at_states:
             groups = groups._replace(states=states.detach())
-        words = self._words(groups, samples, engine)
+        words = self._words(groups, states, samples, engine)
         objective: Any = self.objective_name if self.own_objective is None else self.own_objective
         if labels is not None:
             others = labels.others(words.samples, len(groups.target))
@@ -342,7 +342,9 @@ class SamplingLayer(FlatSoftmax):
         """J (G, M), less what a subclass punishes."""
         return value
 
-    def _words(self, groups: Groups, samples: Tensor | Draw | None, engine: Engine) -> SampledWords:
+    def _words(
+        self, groups: Groups, states: Tensor, samples: Tensor | Draw | None, engine: Engine
+    ) -> SampledWords:
         """Targets and samples; copies merged where that makes the products much smaller."""
         target = groups.target
         if samples is not None:
@@ -351,10 +353,10 @@ class SamplingLayer(FlatSoftmax):
                 target, given.samples, None, given.log_q_target, given.log_q_samples
             )
         if inside_backward():
-            return drawn_before(self, target)
+            return drawn_before(self, target, states)
         asked = groups if groups.states is not None else groups[:3]
         words = self._merged(self.draw(*asked), groups, engine)
-        remember(self, words)
+        remember(self, words, states)
         return words
 
     @property

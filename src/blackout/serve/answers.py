@@ -7,7 +7,6 @@ all words, one model or several mixed.
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,8 +19,9 @@ from blackout.mixture.arithmetic import Floats
 from blackout.mixture.voices import State
 from blackout.perplexity import exp_mean
 from blackout.rescore.formats.jsonl import to_records
-from blackout.rescore.nbest import NBest
-from blackout.rescore.score import rescore
+from blackout.rescore.nbest import Hypothesis, NBest, Utterance
+from blackout.rescore.score import score_lists
+from blackout.rescore.weights import Weights
 from blackout.score.generate import Chooser, piece
 from blackout.serve.shelf import Shown, nearest
 from blackout.serve.worker import Job
@@ -31,7 +31,7 @@ __all__ = ["Asked", "generate_words", "near_words", "next_words", "rescore_lists
 
 _WORDS = 1 << 12  # of several texts, scored together
 _STREAMS = 64  # texts that grow together
-_SECONDS = 0.02  # of rescoring before others have their turn
+_READ = 256  # words of hypotheses scored together, or more where the vocabulary is small
 
 
 @dataclass(frozen=True)
@@ -217,25 +217,76 @@ def _sing(model: Shown, singer: _Singer, row: Floats) -> str:
 # ---------------------------------------------------------------------- rescore and near
 
 
+@dataclass(eq=False)
+class _Lists:
+    """The lists of a question, and which of their hypotheses wait for their scores."""
+
+    job: Job
+    weights: Weights
+    left: deque[Hypothesis]
+
+
 def rescore_lists(model: Shown, jobs: deque[Job]) -> Iterator[None]:
-    """New scores for the lists of several questions."""
-    began = time.perf_counter()
-    while jobs:
-        if time.perf_counter() - began > _SECONDS:
-            yield
-            began = time.perf_counter()
-        job = jobs.popleft()
-        if job.wanted:
-            assert model.network is not None
-            assert job.asked.lists is not None
-            lists, given = job.asked.lists, job.asked.weights
-            share = float((model.voice.weights if given is None else given)[0])
-            weights = job.asked.question.rescore_weights(share)
-            scored = rescore(model.network, lists, weights, model.ngram)
-            best = scored.best(np.array([h.total for h in lists.hypotheses])) - scored.first[:-1]
-            records = zip(to_records(lists), best.tolist(), strict=True)
-            found = [{**record, "best": place} for record, place in records]
-            job.send({"model": model.name, "utterances": found})
+    """New scores for the lists of several questions, some hypotheses of each at every step."""
+    waiting: deque[_Lists] = deque()
+    size = max(_READ, model.voice.rows_at_a_time)
+    while True:
+        while jobs:
+            waiting.append(_lists_of(model, jobs.popleft()))
+        waiting = deque(lists for lists in waiting if lists.job.wanted)
+        if not waiting:
+            return
+        piece = _piece(waiting, size)
+        _score(model, piece)
+        for lists in piece:
+            if not lists.left:
+                lists.job.send(_rescored(model, lists.job.asked.lists))
+                waiting.remove(lists)
+        yield
+
+
+def _lists_of(model: Shown, job: Job) -> _Lists:
+    given = job.asked.weights
+    share = float((model.voice.weights if given is None else given)[0])
+    weights = job.asked.question.rescore_weights(share)
+    return _Lists(job, weights, deque(job.asked.lists.hypotheses))
+
+
+def _piece(waiting: deque[_Lists], size: int) -> dict[_Lists, list[Hypothesis]]:
+    """Hypotheses of about so many words, one of each question in turn."""
+    piece: dict[_Lists, list[Hypothesis]] = {}
+    turns = deque(waiting)
+    while turns and size > 0:
+        lists = turns.popleft()
+        hypothesis = lists.left.popleft()
+        piece.setdefault(lists, []).append(hypothesis)
+        size -= len(hypothesis.words) + 1
+        if lists.left:
+            turns.append(lists)
+    waiting.rotate(-len(piece))  # who was not among them is the first of the next
+    return piece
+
+
+def _score(model: Shown, piece: dict[_Lists, list[Hypothesis]]) -> None:
+    """Writes the new scores into the hypotheses."""
+    assert model.network is not None
+    together = NBest("jsonl", 1.0, [Utterance("", some) for some in piece.values()])
+    scored = score_lists(model.network, together, model.ngram)
+    with np.errstate(over="ignore", invalid="ignore"):  # scores and weights are strangers'
+        for lists, start, end in zip(piece, scored.first, scored.first[1:], strict=False):
+            logs = scored.language(lists.weights)[start:end].tolist()
+            totals = scored.totals(lists.weights)[start:end].tolist()
+            for hypothesis, lm, total in zip(piece[lists], logs, totals, strict=True):
+                hypothesis.lm, hypothesis.total = lm, total
+
+
+def _rescored(model: Shown, lists: NBest) -> dict[str, Any]:
+    """The answer; a total that is no number is the best of none."""
+    found = []
+    for record, utterance in zip(to_records(lists), lists.utterances, strict=True):
+        totals = [-math.inf if math.isnan(h.total) else h.total for h in utterance.hypotheses]
+        found.append({**record, "best": totals.index(max(totals))})
+    return {"model": model.name, "utterances": found}
 
 
 def near_words(model: Shown, jobs: deque[Job]) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -84,6 +84,8 @@ def _lists(question: Any, model: Shown, limits: Limits) -> Asked:
     lists = from_records((f"utterances[{i}]", item) for i, item in enumerate(question.utterances))
     if not lists.utterances:
         raise Refusal(400, "utterances: there is none")
+    for hypothesis in lists.hypotheses:
+        _few(hypothesis.words, limits)
     total = sum(len(hypothesis.words) + 1 for hypothesis in lists.hypotheses)
     if total > _LISTS * limits.words:
         raise Refusal(413, f"{total:,} words in all lists, at most {_LISTS * limits.words:,}")
@@ -98,10 +100,10 @@ def _word(question: Any, model: Shown, limits: Limits) -> Asked:
     return Asked(question)
 
 
-def _few(words: list[str], limits: Limits) -> list[str]:
+def _few(words: Sequence[str], limits: Limits) -> list[str]:
     if len(words) > limits.words:
         raise Refusal(413, f"the text has {len(words):,} words, at most {limits.words:,} are read")
-    return words
+    return list(words)
 
 
 _QUESTIONS: dict[str, tuple[type[Any], str, Work, Prepare]] = {
