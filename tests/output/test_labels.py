@@ -124,3 +124,35 @@ def test_weights_masks_shapes_and_float32(kind):
         layer(hidden, labels.masked_fill(labels == 22, 23))
     layer(states(), torch.full((4, 2), -100)).loss.backward()  # nothing is true: nothing is learned
     assert not layer.weight.grad.to_dense().any()
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_class_that_is_named_twice_counts_once(kind, training):
+    once = torch.tensor([[4, 17, 9], [5, -100, -100]])
+    twice = torch.tensor([[4, 17, 4, 9, 17, 4], [5, 5, -100, 5, -100, -100]])
+    found = []
+    for labels in (once, twice):
+        layer, hidden = make(kind).train(training), states()[:2].requires_grad_()
+        output, loss = layer(hidden, labels)
+        loss.backward()
+        found.append([output, loss, hidden.grad, layer.weight.grad.to_dense()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("training", [True, False])
+def test_states_without_a_class_may_be_anything(kind, training):
+    found = []
+    for nothing in (0.0, math.nan):
+        layer, hidden = make(kind).train(training), states()
+        hidden[3] = nothing
+        hidden[1] = nothing
+        hidden.requires_grad_()
+        mask = torch.tensor([True, False, True, True])
+        output, loss = layer(hidden, LABELS, mask)
+        loss.backward()
+        found.append([output, loss, hidden.grad, layer.weight.grad.to_dense()])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)

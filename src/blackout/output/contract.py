@@ -198,6 +198,7 @@ class OutputLayer(nn.Module, ABC):
             states, before = flat[labels.row], None if past is None else past[labels.row]
             values = self.objective_of_labels(states, labels, before, **more)
         else:
+            flat = flat.masked_fill(~labels.counted[:, None], 0)  # whatever those states hold
             values = self.exact(flat, labels.row, labels.target, past)
         return labels.mean(values).view(lead), labels.counted.view(lead)
 

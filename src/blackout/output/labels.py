@@ -1,9 +1,10 @@
 """Several true classes an example: targets (N, L) for states (N, h), padded with ``ignore_index``.
 
 An example's objective is the mean over its classes, each against the samples without the others:
-what is true of an example is no negative of it. Examples without any class count for nothing.
+what is true of an example is no negative of it. A class that is named twice counts once; examples
+without any class count for nothing.
 
->>> found = checked_labels(torch.tensor([[4, 7], [5, -1], [-1, -1]]), None, 9, ignore_index=-1)
+>>> found = checked_labels(torch.tensor([[4, 7], [5, 5], [-1, -1]]), None, 9, ignore_index=-1)
 >>> found.row, found.target, found.counted
 (tensor([0, 0, 1]), tensor([4, 7, 5]), tensor([ True,  True, False]))
 >>> found.mean(torch.tensor([1.0, 3.0, 5.0]))
@@ -73,5 +74,13 @@ def checked_labels(
             f"target {int(target[wrong][0])} is not a class: 0 … {n_classes - 1}; "
             f"targets (N, L) are filled up with ignore_index, which is {ignore_index}"
         )
+    true &= ~_named_before(target.masked_fill(~true, _NONE))
     row, place = true.nonzero(as_tuple=True)
     return Labels(row, target[row, place], target.masked_fill(~true, _NONE))
+
+
+def _named_before(table: Tensor) -> Tensor:
+    """Which classes (N, L) their example has in an earlier place too."""
+    ordered, place = table.sort(dim=1, stable=True)
+    same = ordered[:, 1:] == ordered[:, :-1]
+    return torch.zeros_like(table, dtype=torch.bool).scatter_(1, place[:, 1:], same)
