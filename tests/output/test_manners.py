@@ -218,6 +218,8 @@ def test_a_target_that_is_no_class_is_refused(kind, impl, training, wrong, batch
     layer = LAYERS[kind](impl=impl).train(training)
     with pytest.raises(UserError, match=f"target {wrong} is not a class: 0 … {V - 1}, or ignore_i"):
         layer(hidden, target)
+    with pytest.raises(UserError, match=f"target {wrong} is not a class: 0 … {V - 1}$"):
+        layer.target_log_prob(hidden, target)
     mask = torch.arange(8) != 3
     layer(hidden, target, mask)  # it does not count
 

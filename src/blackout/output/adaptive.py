@@ -36,6 +36,7 @@ from blackout.output.hierarchical import class_counts
 from blackout.output.labels import Labels
 from blackout.output.options import require_one_of, takes_options_of
 from blackout.output.surroundings import undisturbed
+from blackout.output.targets import checked_targets
 from blackout.tables import STORAGE, Table
 
 
@@ -262,9 +263,10 @@ class Adaptive(OutputLayer):
     def target_log_prob(
         self, hidden: Tensor, target: Tensor, history: Tensor | None = None
     ) -> Tensor:
+        words = checked_targets(hidden, target, self.n_classes, self.in_features)
         flat = hidden.detach().reshape(-1, self.in_features)
         row = torch.arange(len(flat), device=flat.device)
-        return self.pair_log_prob(flat, row, target.reshape(-1)).view(target.shape)
+        return self.pair_log_prob(flat, row, words).view(target.shape)
 
     @undisturbed
     @torch.no_grad()

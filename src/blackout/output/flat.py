@@ -25,7 +25,7 @@ from blackout.output.maxent import Features
 from blackout.output.options import require_one_of, takes_options_of
 from blackout.output.results import TopK, best_of_all, best_of_tiles
 from blackout.output.surroundings import undisturbed
-from blackout.output.targets import by_state, check_states, checked_classes
+from blackout.output.targets import by_state, check_states, checked_classes, checked_targets
 from blackout.ranks import Ranks, divide
 from blackout.tables import STORAGE, ShardedTable, Table
 
@@ -222,8 +222,9 @@ class FlatSoftmax(OutputLayer):
     def target_log_prob(
         self, hidden: Tensor, target: Tensor, history: Tensor | None = None
     ) -> Tensor:
+        words = checked_targets(hidden, target, self.n_classes, self.in_features)
         flat = hidden.detach().reshape(-1, self.in_features)
-        return self.pair_log_prob(flat, None, target.reshape(-1), history).view(target.shape)
+        return self.pair_log_prob(flat, None, words, history).view(target.shape)
 
     @undisturbed
     @torch.no_grad()

@@ -36,6 +36,7 @@ from blackout.ops.autograd import refuse_second_derivatives
 from blackout.output.contract import LayerSpec, OutputLayer
 from blackout.output.geometry import wide
 from blackout.output.options import takes_options_of
+from blackout.output.targets import checked_targets
 from blackout.tables import Table
 
 _TILE = 8192  # classes scored together
@@ -215,8 +216,9 @@ class Spherical(OutputLayer):
         self, hidden: Tensor, target: Tensor, history: Tensor | None = None
     ) -> Tensor:
         """O(h²) a word, whatever the number of classes."""
+        words = checked_targets(hidden, target, self.n_classes, self.in_features)
         states = wide(hidden).reshape(-1, self.in_features)
-        logit, total, _ = self._parts(states, target.reshape(-1))
+        logit, total, _ = self._parts(states, words)
         value = (logit.square() + self.epsilon).log() - total.log()
         return value.to(states.dtype).view(target.shape)
 

@@ -107,6 +107,16 @@ def whole_numbers(words: Tensor, name: str = "target") -> Tensor:
     return words.to(torch.int64)
 
 
+def checked_targets(hidden: Tensor, target: Tensor, n_classes: int, in_features: int) -> Tensor:
+    """The classes (N,) that hidden states (..., h) are asked for, each one that there is."""
+    require_tensor("target", target)
+    check_shapes(hidden, target, None, None, in_features)
+    target = whole_numbers(target).reshape(-1)
+    if target.numel() and not torch.compiler.is_exporting():
+        _counted(target, None, n_classes, None)
+    return target
+
+
 def _counted(
     target: Tensor, mask: Tensor | None, n_classes: int, ignore_index: int | None
 ) -> Tensor | None:

@@ -29,7 +29,7 @@ from blackout.output.maxent import Features
 from blackout.output.options import require_one_of, takes_options_of
 from blackout.output.results import TopK, best_of_tiles
 from blackout.output.surroundings import undisturbed
-from blackout.output.targets import by_state, checked_classes
+from blackout.output.targets import by_state, checked_classes, checked_targets
 from blackout.output.tree_features import log_prob_of_paths
 from blackout.output.tree_tiles import Tile
 from blackout.output.trees import check_tree, node_masses
@@ -225,8 +225,9 @@ class TreeSoftmax(OutputLayer):
     def target_log_prob(
         self, hidden: Tensor, target: Tensor, history: Tensor | None = None
     ) -> Tensor:
+        words = checked_targets(hidden, target, self.n_classes, self.in_features)
         states = wide(hidden.detach().reshape(-1, self.in_features))
-        engine, words = self.engine(states), target.reshape(-1)
+        engine = self.engine(states)
         if self.features is not None:
             return self._along_paths(states, words, history).view(target.shape)
         found = engine.path_log_prob(states, self.weight, self.bias, self.tree, words)
