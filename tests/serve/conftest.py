@@ -23,6 +23,8 @@ from blackout.serve.shelf import Shelf
 class Client:
     """Asks a server; every call is a connection of its own."""
 
+    server: Server
+
     def __init__(self, port: int) -> None:
         self.port = port
 
@@ -59,7 +61,9 @@ def serving(
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield Client(listening.getsockname()[1])
+        client = Client(listening.getsockname()[1])
+        client.server = server
+        yield client
     finally:
         server.stop()
         thread.join()

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import math
 import socket
 import threading
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 
 from blackout.cli.main import main
 from blackout.models import load
+from blackout.rescore.formats.jsonl import from_records
+from blackout.rescore.score import rescore
+from blackout.rescore.weights import Weights
+from blackout.serve import listen
+from blackout.serve.answers import Asked, rescore_lists
 from blackout.serve.gate import Limits
-from blackout.serve.questions import MOST_GENERATED
+from blackout.serve.questions import MOST_GENERATED, RescoreQuestion
 from blackout.serve.shelf import Shelf
 
 TEXT = "the cat sees a house\nthe zebra has\n"
@@ -150,6 +158,7 @@ def test_curves_of_a_run(client):
         ("/v1/near", b'{"word": "xylophone"}', 404, "does not know the word 'xylophone'"),
         ("/v1/near", b'{"word": "cat", "model": "three"}', 400, "three is an n-gram"),
         ("/v1/nothing", b"{}", 404, "there is no such page"),
+        ("/v1/score/", b"{}", 404, "there is no such page"),
         ("/v1/models", b"{}", 405, "POST is not answered here"),
     ],
 )
@@ -210,6 +219,7 @@ def test_who_may_ask(shelf, serve, client):
     evil = {"Host": "evil.example"}
     assert client.ask("/v1/models", headers=evil)[0] == 403
     assert client.ask("/", headers=evil)[0] == 403
+    assert client.ask("/v1/models", headers={"Host": f"127.0.0.2:{client.port}"})[0] == 200
     other = {"Origin": "http://evil.example"}
     assert client.ask("/v1/score", {"text": "a"}, headers=other)[0] == 403
     own = {"Origin": f"http://127.0.0.1:{client.port}"}
@@ -309,7 +319,9 @@ def test_openapi_describes_every_question(client):
     fields = score["requestBody"]["content"]["application/json"]["schema"]
     assert fields["required"] == ["text"]
     assert fields["properties"]["top"]["maximum"] == 50
-    assert set(score["responses"]) == {"200", "400", "401", "404", "413", "429", "503"}
+    refusals = {"400", "401", "403", "404", "413", "429", "503"}
+    assert set(score["responses"]) == {"200"} | refusals
+    assert "401" in found["paths"]["/v1/models"]["get"]["responses"]
     for path in ("/v1/next", "/v1/generate", "/v1/rescore", "/v1/models", "/healthz"):
         assert path in found["paths"]
 
@@ -319,22 +331,110 @@ def test_models_of_one_name_are_told_apart(shelf):
     assert Shelf([("a", network), ("a", network)]).names == ["a", "a-2"]
 
 
-def test_long_lists_are_read_in_pieces(client, shelf):
+def test_long_lists_are_read_in_pieces(shelf):
     """Others have their turn between the pieces, and short lists do not wait for long ones."""
-    long = [{"text": "the cat sees a house " * 5} for _ in range(2000)]
-    questions = [{"utterances": [{"utt": "a", "hyps": hyps}]} for hyps in (long, long[:1])]
-    asked = [parse(RescoreQuestion, json.dumps(question).encode()) for question in questions]
-    model = shelf.find("small")
+    model = shelf.find("small+three")
+    long = Asking([{"text": f"the {'cat ' * i}sees"} for i in range(400)])
+    short = Asking([{"text": "a dog"}, {"text": "the the"}])
+    steps = 0
+    for _ in rescore_lists(model, deque([long, short])):
+        steps += 1
+        if steps == 1:
+            assert (len(short.answers), len(long.answers)) == (1, 0)
+    assert steps > 5
+    (answer,) = long.answers
+    scores = rescore(model.network, long.asked.lists, Weights(weight=0.3), model.ngram)
+    expected = [hypothesis.total for hypothesis in long.asked.lists.hypotheses]
+    (utterance,) = answer["utterances"]
+    assert [h["total"] for h in utterance["hyps"]] == pytest.approx(expected, rel=1e-5)
+    assert [utterance["best"]] == scores.best(np.array(expected)).tolist()
 
-    async def answered() -> list[int]:
-        jobs = [Job(rescore_lists, model, prepare(one)) for one in asked]
-        steps = rescore_lists(model, deque(jobs))
-        found: list[int] = []
-        for _ in steps:
-            found.append(sum(not job.waits for job in jobs))
-        return found
 
-    def prepare(question):
-        return Asked(question, lists=from_records([("a", question.utterances[0])]))
+class Asking:
+    """A question on its way, without a server; keeps its answers."""
 
-    assert answered
+    wanted = True
+
+    def __init__(self, hyps):
+        question = RescoreQuestion(utterances=[{"utt": "a", "hyps": hyps}])
+        self.asked = Asked(question, lists=from_records([("a", question.utterances[0])]))
+        self.answers = []
+
+    def send(self, answer):
+        self.answers.append(answer)
+
+
+def test_scores_beyond_all_numbers_are_no_fault_of_the_server(client):
+    hyps = [{"text": "the cat", "am": -1e308, "lm": 1e308}, {"text": "the dog", "am": -1}]
+    weights = {"am_weight": 1e308, "old_lm_weight": 1e308}
+    question = {"utterances": [{"utt": "a", "hyps": hyps}], "weights": weights}
+    status, found = client.ask("/v1/rescore", question)
+    assert status == 200
+    assert found["utterances"][0]["hyps"][0]["total"] is None
+    assert found["utterances"][0]["best"] == 1
+
+
+def test_a_hypothesis_is_no_longer_than_a_text(shelf, serve):
+    with serve(shelf, Limits(words=6)) as client:
+        hyps = [{"utt": "a", "hyps": [{"text": "the " * 7}]}]
+        status, answer = client.ask("/v1/rescore", {"utterances": hyps})
+        assert (status, "7 words" in answer["error"]) == (413, True)
+
+
+def raw(client, data: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", client.port), timeout=30)
+    connection.sendall(data)
+    return connection
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"hello\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n\r\n",  # no Host
+        b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Length: -3\r\n\r\n",
+        b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
+    ],
+)
+def test_what_is_no_http_gets_a_sentence_too(client, data):
+    with raw(client, data) as connection:
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, answer.headers["content-type"]) == (400, "application/json")
+        assert list(json.loads(answer.read())) == ["error"]
+
+
+def test_too_many_visitors_get_a_sentence(client, monkeypatch):
+    monkeypatch.setattr(listen, "_CONNECTIONS", 0)
+    status, answer = client.ask("/healthz")
+    assert (status, answer["error"]) == (503, "the server has too many visitors; try again")
+
+
+def test_who_does_not_go_on_is_hung_up_on(client, monkeypatch):
+    """Nobody holds a connection by headers without an end, the first ones or later ones."""
+    monkeypatch.setattr(listen, "_PATIENCE", 1.0)
+    whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with raw(client, whole[:20]) as first, raw(client, whole) as second:
+        answer = http.client.HTTPResponse(second)
+        answer.begin()
+        assert b"ok" in answer.read()
+        second.sendall(whole[:20])
+        assert first.recv(1000) == b""
+        assert second.recv(1000) == b""
+
+
+def test_who_does_not_read_is_hung_up_on(shelf, serve, monkeypatch):
+    """A large answer is not kept for ever for somebody who does not take it."""
+    monkeypatch.setattr(listen, "_PATIENCE", 0.3)
+    body = json.dumps({"text": "the cat sees a house " * 390, "top": 50}).encode()
+    head = f"POST /v1/score HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    with serve(shelf, Limits(seconds=5)) as client, socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.connect(("127.0.0.1", client.port))
+        connection.settimeout(1)
+        connection.sendall(head.encode() + body)
+        assert client.ask("/v1/models")[0] == 200
+        deadline = time.monotonic() + 30
+        while client.server.server_state.connections:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)

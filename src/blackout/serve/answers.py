@@ -31,7 +31,7 @@ __all__ = ["Asked", "generate_words", "near_words", "next_words", "rescore_lists
 
 _WORDS = 1 << 12  # of several texts, scored together
 _STREAMS = 64  # texts that grow together
-_READ = 256  # words of hypotheses scored together, or more where the vocabulary is small
+_READ = 256  # words of hypotheses scored together, more where the vocabulary is small
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class _Lists:
 def rescore_lists(model: Shown, jobs: deque[Job]) -> Iterator[None]:
     """New scores for the lists of several questions, some hypotheses of each at every step."""
     waiting: deque[_Lists] = deque()
-    size = max(_READ, model.voice.rows_at_a_time)
+    size = min(max(_READ, model.voice.rows_at_a_time), _WORDS)
     while True:
         while jobs:
             waiting.append(_lists_of(model, jobs.popleft()))

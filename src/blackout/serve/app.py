@@ -36,6 +36,7 @@ from blackout.text.words import split_sentences
 
 __all__ = ["application"]
 
+_PIECE = 1 << 14  # bytes of an answer on their way at a time
 _LISTS = 20  # times as many words in lists of hypotheses as in a text
 
 Prepare = Callable[[Any, Shown, Limits], Asked]
@@ -60,6 +61,7 @@ def application(shelf: Shelf, limits: Limits | None = None, token: str | None = 
         Exception: _failed,
     }
     app = Starlette(routes=routes, lifespan=api.lifespan, exception_handlers=handlers)
+    app.router.redirect_slashes = False  # a redirect has no sentence
     return Gate(app, limits, token)
 
 
@@ -235,5 +237,17 @@ async def _failed(request: Request, error: Exception) -> Response:
     return _json({"error": "the server failed; its log says why"}, 500)
 
 
+class _Pieces(Response):
+    """A response that is sent as fast as it is read, so that its reader's time is limited too."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **start})
+        for at in range(0, len(self.body), _PIECE):
+            piece = self.body[at : at + _PIECE]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
 def _json(values: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(to_json(values), status, headers, media_type="application/json")
+    return _Pieces(to_json(values), status, headers, media_type="application/json")

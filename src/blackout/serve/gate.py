@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,8 @@ from typing import Any
 from blackout.files.plain_json import to_json
 from blackout.serve.questions import Refusal
 
-__all__ = ["Gate", "Limits"]
+__all__ = ["Gate", "Limits", "refuse"]
 
-_OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _OPEN_TO_ALL = ("/", "/healthz", "/openapi.json")
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -71,7 +71,7 @@ class Gate:
     def _check(self, scope: Any) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host", "")
-        if self._token is None and _name(host) not in _OWN_NAMES:
+        if self._token is None and not _is_own(_name(host)):
             raise Refusal(403, "this server answers under the name localhost only")
         origin = headers.get(b"origin")
         if origin is not None and origin.partition("://")[2] != host:
@@ -104,6 +104,11 @@ class Gate:
             self._open += Counter()  # addresses without open questions are forgotten
 
 
+async def refuse(send: Any, refusal: Refusal) -> None:
+    """Answers a question that is not let in."""
+    await _Answer(send).refuse(refusal)
+
+
 class _Answer:
     """``send``, with our headers; knows whether the answer has begun."""
 
@@ -131,6 +136,18 @@ class _Answer:
             headers.append((b"www-authenticate", b"Bearer"))
         await self({"type": "http.response.start", "status": refusal.status, "headers": headers})
         await self({"type": "http.response.body", "body": body})
+
+
+def _is_own(name: str) -> bool:
+    """Whether a name is one of this machine for itself; numbers are nobody's to point elsewhere.
+
+    >>> [_is_own(name) for name in ("localhost", "127.0.0.2", "[::1]", "127.0.0.1.example.org")]
+    [True, True, True, False]
+    """
+    try:
+        return name == "localhost" or ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _name(host: str) -> str:

@@ -8,15 +8,19 @@ import errno
 import socket
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from blackout.errors import UserError
-from blackout.serve.gate import Gate
+from blackout.files.plain_json import to_json
+from blackout.serve.gate import Gate, refuse
+from blackout.serve.questions import Refusal
 
 __all__ = ["Server", "bind", "is_own"]
 
-_FIRST_WORDS = 20.0  # seconds from a connection's beginning to the end of its first headers
+_PATIENCE = 20.0  # seconds for the headers of a question, and for the rest of an answer on its way
+_CONNECTIONS = 2000  # more are told to try again
 _GRACE = 5  # seconds for open questions after Ctrl-C
 
 
@@ -51,15 +55,58 @@ def is_own(listening: socket.socket) -> bool:
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1; a connection whose first headers do not come is closed."""
+    """HTTP/1.1; a client on whom nothing waits but itself is hung up on after some seconds."""
+
+    _patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.loop.call_later(_FIRST_WORDS, self._close_silent)
+        self._gate, self.app = self.app, self._answered
+        self._wait()
 
-    def _close_silent(self) -> None:
-        if self.cycle is None:
-            self.transport.close()
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._patience is not None:
+            self._patience.cancel()
+
+    async def _answered(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            if len(self.connections) > _CONNECTIONS:
+                busy = Refusal(503, "the server has too many visitors; try again", retry_after=1)
+                await refuse(send, busy)
+            else:
+                await self._gate(scope, receive, send)
+        finally:
+            self._wait()
+
+    def _wait(self) -> None:
+        """From now on it is the client's turn: to read its answer, to ask its next question."""
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self.loop.call_later(_PATIENCE, self._hang_up)
+
+    def _hang_up(self) -> None:
+        asked = self.cycle is not None and not self.cycle.response_complete
+        if not asked or self.transport.is_closing():
+            self.transport.abort()  # with what it has not read
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP at all; uvicorn would say it in plain text."""
+        body = to_json({"error": "this is not a question in HTTP"}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        events = [
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ]
+        with contextlib.suppress(h11.LocalProtocolError):  # an answer has begun already
+            for event in events:
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -75,9 +122,8 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             date_header=False,
-            timeout_keep_alive=30,
+            timeout_keep_alive=int(_PATIENCE),
             timeout_graceful_shutdown=_GRACE,
-            limit_concurrency=2000,
         )
         super().__init__(config)
         self._listening = listening

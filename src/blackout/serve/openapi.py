@@ -12,6 +12,7 @@ __all__ = ["description"]
 _REFUSALS = {
     "400": "The question is not one; the sentence says what is wrong with it.",
     "401": "The token is missing or wrong.",
+    "403": "The Host header has a name, or the Origin header a page, that is not this server's.",
     "404": "There is no such model, word or page.",
     "413": "The question is too large.",
     "429": "Too many questions of one address are open.",
@@ -31,10 +32,15 @@ def description(questions: dict[str, tuple[type[Any], str]]) -> dict[str, Any]:
         for status, text in _REFUSALS.items()
     }
     paths: dict[str, Any] = {
-        "/healthz": {"get": _get("Whether the server answers.")},
-        "/v1/models": {"get": _get("The models: names, kinds, sizes.")},
+        "/healthz": {"get": _get("Whether the server answers.", refusals, "403")},
+        "/v1/models": {
+            "get": _get("The models: names, kinds, sizes.", refusals, "401", "403", "429", "503")
+        },
         "/v1/models/{name}/curves": {
-            "get": _get("The epochs of the run a network comes from.")
+            "get": _get(
+                "The epochs of the run a network comes from.",
+                *(refusals, "401", "403", "404", "429", "503"),
+            )
             | {
                 "parameters": [
                     {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -68,9 +74,10 @@ def description(questions: dict[str, tuple[type[Any], str]]) -> dict[str, Any]:
     }
 
 
-def _get(summary: str) -> dict[str, Any]:
+def _get(summary: str, refusals: dict[str, Any], *statuses: str) -> dict[str, Any]:
     answer = {
         "description": summary,
         "content": {"application/json": {"schema": {"type": "object"}}},
     }
-    return {"summary": summary, "responses": {"200": answer}}
+    own = {status: refusals[status] for status in statuses}
+    return {"summary": summary, "responses": {"200": answer, **own}}
