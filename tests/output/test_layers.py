@@ -340,6 +340,16 @@ def test_wrong_shapes_are_refused(kind, hidden, target):
         (lambda: Full(4, 9, precision="fp8"), "precision is 'fp8'"),
         (lambda: NCE(4, 9, 5, log_z="free"), "log_z is 'free'"),
         (lambda: NCE(4, 9, 5, log_z=math.inf), "log_z is inf"),
+        (lambda: BlackOut(4, 9, 5, alpha="0.5"), "alpha is '0.5', must be between 0 and 1"),
+        (lambda: BlackOut(4, 9, 5, temperature="0.1"), "temperature is '0.1', must be above 0"),
+        (lambda: BlackOut(4, 9, 5, init_range=-1.0), "init_range is -1.0, must be 0 or more"),
+        (lambda: BlackOut(4, 9, 5, init_range="small"), "init_range is 'small'"),
+        (lambda: BlackOut(4, 9, 5, dtype="float32"), "dtype is float32, must be a floating-point"),
+        (lambda: BlackOut(4, 9, 5, ignore_index="pad"), "ignore_index is 'pad', must be a whole"),
+        (lambda: BlackOut(4, 9, 5, seed=1.5), "seed is 1.5, must be a whole number"),
+        (lambda: BlackOut(4, 9, 5, always_sample=3), "always_sample is 3, must be classes"),
+        (lambda: BlackOut(4, 9, 5, objective="bpr"), "objective is a str, must be an instance of"),
+        (lambda: Full(4, 9, label_smoothing="0.1"), "label_smoothing is '0.1', must be 0 or more"),
     ],
 )
 def test_wrong_options_are_refused(build, named):

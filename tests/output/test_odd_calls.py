@@ -252,6 +252,28 @@ def test_what_sees_no_numbers_is_refused_in_one_line(kind):
             transform(lambda x: layer(x, target).loss)(hidden)
 
 
+@every_layer
+def test_what_is_no_tensor_is_named(kind):
+    layer, (hidden, target) = LAYERS[kind](), batch(4)
+    for name in ("mask", "history", "weights"):
+        with pytest.raises(UserError, match=f"{name} is a list, must be a tensor"):
+            layer(hidden, target, **{name: [1, 1, 1, 1]})
+    for ask in (layer.log_prob, layer.predict, lambda x, c: layer.topk(x, 1, classes=c)):
+        with pytest.raises(UserError, match="classes is a list, must be a tensor"):
+            ask(hidden, [1, 2])
+    with pytest.raises(UserError, match="target is a list, must be a tensor"):
+        layer.target_log_prob(hidden, [1, 2, 3, 4])
+    for wrong in (2.5, None, "two"):
+        with pytest.raises(UserError, match=f"k is {wrong!r}, must be a whole number"):
+            layer.topk(hidden, wrong)
+    if isinstance(layer, Sampled):
+        with pytest.raises(UserError, match="samples is a list, must be a tensor"):
+            layer(hidden, target, samples=[1, 2])
+        drawn = layer.draw(target)
+        with pytest.raises(UserError, match="log_q_samples of the Draw is a NoneType, must be a"):
+            layer(hidden, target, samples=drawn._replace(log_q_samples=None))
+
+
 # ------------------------------------------------------------------ samples and proposals
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, get_args
+from typing import Any, Self, SupportsIndex, get_args
 
 import torch
 from numpy.typing import ArrayLike
@@ -104,6 +104,8 @@ class OutputLayer(nn.Module, ABC):
         require_whole("in_features", in_features, 1)
         require_whole("n_classes", n_classes, 2)
         require_one_of("reduction", reduction, get_args(Reduction))
+        if ignore_index is not None and not isinstance(ignore_index, SupportsIndex):
+            raise UserError(f"ignore_index is {ignore_index!r}, must be a whole number or None")
         self.in_features = in_features
         self.n_classes = n_classes
         self.ignore_index = ignore_index

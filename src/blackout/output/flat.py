@@ -5,6 +5,7 @@ What the losses over it share: the table of word vectors, and exact evaluation i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from blackout.output.divided.scores import DividedScores, divided_top_logits, re
 from blackout.output.exact import Scores
 from blackout.output.geometry import Geometry, wide
 from blackout.output.maxent import Features
-from blackout.output.options import require_one_of, takes_options_of
+from blackout.output.options import require_number, require_one_of, takes_options_of
 from blackout.output.results import TopK, best_of_all, best_of_tiles
 from blackout.output.surroundings import undisturbed
 from blackout.output.targets import by_state, check_states, checked_classes, checked_targets
@@ -88,8 +89,10 @@ class FlatSoftmax(OutputLayer):
         if storage is not None:
             require_one_of("storage", storage, STORAGE)
         dtype = dtype or torch.get_default_dtype()
-        if not dtype.is_floating_point:
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise UserError(f"dtype is {dtype}, must be a floating-point type")
+        if init_range is not None:
+            require_number("init_range", init_range, lambda x: 0 <= x < math.inf, "0 or more")
         self.geometry = Geometry.of(normalize, temperature)
         self.precision = precision
         self.impl = impl

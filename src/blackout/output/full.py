@@ -6,13 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from blackout.errors import UserError
 from blackout.ops.autograd import softmax_objective
 from blackout.output.divided.full import Settings, softmax_value
 from blackout.output.divided.layer import require_outside_ddp
 from blackout.output.flat import FlatSoftmax
 from blackout.output.labels import Labels
-from blackout.output.options import takes_options_of
+from blackout.output.options import require_number, takes_options_of
 
 
 class Full(FlatSoftmax):
@@ -33,8 +32,8 @@ class Full(FlatSoftmax):
             self.biases.sparse = False
         if self.features is not None:
             self.features.table.sparse = False
-        if not 0 <= label_smoothing < 1:
-            raise UserError(f"label_smoothing is {label_smoothing}, must be 0 or more and below 1")
+        fits = "0 or more and below 1"
+        require_number("label_smoothing", label_smoothing, lambda x: 0 <= x < 1, fits)
         self.label_smoothing = label_smoothing
         self.ranks.require_same({"label_smoothing": label_smoothing})
 

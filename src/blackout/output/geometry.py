@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from blackout.errors import UserError
+from blackout.output.options import require_number
 
 COSINE_TEMPERATURE = 0.1
 
@@ -31,8 +31,7 @@ class Geometry(NamedTuple):
     def of(cls, normalize: bool, temperature: float | None) -> Geometry:
         if temperature is None:
             temperature = COSINE_TEMPERATURE if normalize else 1.0
-        if not 0 < temperature < math.inf:
-            raise UserError(f"temperature is {temperature}, must be above 0")
+        require_number("temperature", temperature, lambda x: 0 < x < math.inf, "above 0")
         return cls(normalize, float(temperature))
 
     @property

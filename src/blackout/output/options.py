@@ -20,7 +20,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from operator import index
-from typing import SupportsIndex, TypeVar
+from typing import SupportsFloat, SupportsIndex, TypeVar
 
 from blackout.errors import UserError
 
@@ -53,6 +53,12 @@ def require_whole(name: str, value: object, least: int) -> None:
         raise UserError(f"{name} is {value!r}, must be a whole number")
     if index(value) < least:
         raise UserError(f"{name} is {value!r}, must be at least {least}")
+
+
+def require_number(name: str, value: object, fits: Callable[[float], bool], expected: str) -> None:
+    """Refuses an option that is no number, or one that does not fit."""
+    if not isinstance(value, SupportsFloat) or not fits(float(value)):
+        raise UserError(f"{name} is {value!r}, must be {expected}")
 
 
 def require_one_of(name: str, value: object, known: Iterable[str]) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from operator import index
+from typing import Literal, NamedTuple, SupportsIndex
 
 import torch
 from torch import Tensor
 
 from blackout.errors import UserError
 from blackout.ops.engine import Scalar
+from blackout.output.targets import require_tensor
 
 Reduction = Literal["mean", "sum", "none"]
 
@@ -64,6 +66,7 @@ def reduced(
 
 
 def _checked_weights(weights: Tensor, output: Tensor) -> Tensor:
+    require_tensor("weights", weights)
     if weights.shape != output.shape:
         raise UserError(f"weights {tuple(weights.shape)} must be target {tuple(output.shape)}")
     if weights.device != output.device:
@@ -85,12 +88,19 @@ def columns_of_tiles(tiles: Iterable[tuple[int, Tensor]], columns: Tensor) -> Te
 
 def best_of_all(values: Tensor, k: int, classes: Tensor | None) -> TopK:
     """The k largest of values (..., n), the best first; column j is class j, or classes[..., j]."""
-    if not 0 <= k <= values.shape[-1]:
+    if not 0 <= whole(k) <= values.shape[-1]:
         raise _none_such(k)
     best = values.topk(k, -1)
     if classes is None:
         return TopK(best.values, best.indices)
     return TopK(best.values, classes.expand_as(values).gather(-1, best.indices))
+
+
+def whole(k: object) -> int:
+    """How many classes are asked for."""
+    if not isinstance(k, SupportsIndex):
+        raise UserError(f"k is {k!r}, must be a whole number")
+    return index(k)
 
 
 def _none_such(k: int) -> UserError:
@@ -99,7 +109,7 @@ def _none_such(k: int) -> UserError:
 
 def best_of_tiles(tiles: Iterable[tuple[int, Tensor]], k: int) -> TopK:
     """The k largest of tiles (first column, (N, n)), the best first."""
-    if k < 0:
+    if whole(k) < 0:
         raise _none_such(k)
     best: TopK | None = None
     for first, tile in tiles:

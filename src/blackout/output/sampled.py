@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from blackout.errors import UserError
 from blackout.ops.engine import Objective as ObjectiveName
 from blackout.output.divided.refusals import refuse_line_up
 from blackout.output.objective import Objective
@@ -37,6 +38,9 @@ class Sampled(SamplingLayer):
         require_one_of("collisions", collisions, get_args(Collisions))
         self.target_weight = target_weight
         self.collisions = collisions
+        if not isinstance(objective, Objective | None):
+            kind = type(objective).__name__
+            raise UserError(f"objective is a {kind}, must be an instance of blackout.Objective")
         if objective is not None:
             self.own_objective = objective
         refuse_line_up(self)

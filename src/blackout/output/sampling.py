@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal, Self, get_args
+from collections.abc import Iterable
+from typing import Any, Literal, Self, SupportsIndex, get_args
 
 import torch
 from numpy.typing import ArrayLike
@@ -131,8 +132,12 @@ class SamplingLayer(FlatSoftmax):
         super().__init__(in_features, n_classes, **options)
         require_whole("samples", samples, 1)
         require_one_of("sharing", sharing, get_args(Sharing))
+        if not isinstance(seed, SupportsIndex):
+            raise UserError(f"seed is {seed!r}, must be a whole number")
         if counts is not None and len(counts) != n_classes:
             raise UserError(f"counts has {len(counts)} entries for {n_classes} classes")
+        if not isinstance(always_sample, Iterable):
+            raise UserError(f"always_sample is {always_sample!r}, must be classes: ({n_classes - 1},)")
         if any(not 0 <= word < n_classes for word in always_sample):
             raise UserError(f"always_sample has a class outside 0 … {n_classes - 1}")
         self.samples = samples
@@ -446,7 +451,12 @@ class SamplingLayer(FlatSoftmax):
     def _given(self, samples: Tensor | Draw, groups: Groups) -> Draw:
         """Samples of the caller's: a :class:`Draw`, or words that are taken for draws from Q."""
         sets = len(groups.target)
-        words = samples if isinstance(samples, Tensor) else samples.samples
+        if isinstance(samples, Draw):
+            for name, part in zip(samples._fields, samples, strict=True):
+                require_tensor(f"{name} of the Draw", part)
+        else:
+            require_tensor("samples", samples)
+        words = samples.samples if isinstance(samples, Draw) else samples
         if words.ndim not in (1, 2) or (words.ndim == 2 and len(words) not in (1, sets)):
             raise UserError(
                 f"samples {tuple(words.shape)} must be (K,), or ({sets}, K): with sharing "
@@ -456,7 +466,7 @@ class SamplingLayer(FlatSoftmax):
             raise UserError("samples is empty: there must be one to tell the target from")
         words = checked_classes(words, words.shape[:-1], self.n_classes, "samples")
         words = words.to(groups.target.device).expand(sets, -1).contiguous()
-        if isinstance(samples, Tensor):
+        if not isinstance(samples, Draw):
             self.proposal.follow(self.weight.device)
             density = self.proposal.log_density
             return self._weighted(

@@ -70,7 +70,10 @@ def check_shapes(
         )
     check_states(hidden, size)
     for name, part in (("target", target), ("mask", mask), ("history", history)):
-        if part is not None and part.device != hidden.device:
+        if part is None:
+            continue
+        require_tensor(name, part)
+        if part.device != hidden.device:
             raise UserError(f"{name} is on {part.device}, hidden on {hidden.device}")
     if mask is not None:
         if mask.shape != target.shape:
@@ -149,9 +152,11 @@ def checked_classes(
     classes: Tensor, lead: torch.Size, n_classes: int, name: str = "classes"
 ) -> Tensor:
     """Numbers of classes (n,), the same for all states, or (..., n), those of each."""
+    require_tensor(name, classes)
     if classes.ndim != 1 and classes.shape[:-1] != lead:
         raise UserError(
-            f"{name} {tuple(classes.shape)} must be (n,), or {(*lead, 'n')} for states {(*lead,)}"
+            f"{name} {tuple(classes.shape)} must be (n,), or ({', '.join(map(str, lead))}, n) for "
+            f"states {(*lead,)}"
         )
     classes = whole_numbers(classes, name)
     if classes.device.type == "cpu" and classes.numel():

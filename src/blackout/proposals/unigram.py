@@ -14,7 +14,7 @@ tensor([0.1429, 0.2857, 0.5714], dtype=torch.float64)
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, SupportsFloat
 
 import torch
 from torch import Tensor
@@ -36,8 +36,8 @@ class UnigramProposal(Proposal):
     one_a_word = frozenset(tables)
 
     def __init__(self, counts: Tensor, alpha: float) -> None:
-        if not 0 <= alpha <= 1:
-            raise UserError(f"alpha is {alpha}, must be between 0 and 1")
+        if not isinstance(alpha, SupportsFloat) or not 0 <= float(alpha) <= 1:
+            raise UserError(f"alpha is {alpha!r}, must be between 0 and 1")
         counts = torch.as_tensor(counts, device="cpu").double()  # whatever the default device
         if counts.ndim != 1 or len(counts) == 0:
             raise UserError("counts must be a vector with one entry for each word")

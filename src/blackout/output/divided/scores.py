@@ -15,7 +15,7 @@ from torch import Tensor
 from blackout.errors import UserError
 from blackout.output.divided.block import Block
 from blackout.output.exact import LOGITS, TILE, Scores
-from blackout.output.results import TopK, best_of_tiles
+from blackout.output.results import TopK, best_of_tiles, whole
 from blackout.ranks import Division, Ranks
 from blackout.ranks.division import division_of
 from blackout.tables import Table
@@ -92,7 +92,7 @@ class DividedScores(NamedTuple):
 def divided_top_logits(scores: DividedScores, states: Tensor, k: int) -> TopK:
     """The k largest logits (N, k) and their classes: the best of each rank's best."""
     division = scores.division
-    if k > division.n_rows:
+    if whole(k) > division.n_rows:
         raise UserError(f"k is {k}, more than there are classes")
     block, every = scores.gathered(states, _TOP)
     most = min(k, division.length)
