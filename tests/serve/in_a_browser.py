@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from blackout.serve.shelf import Shelf
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -65,6 +67,21 @@ def test_it_begins_with_an_example(page):
     assert page.input_value("#text")
 
 
+def test_who_types_at_once_keeps_the_text(browser, client):
+    """The example does not take the place of what was typed before the models were there."""
+    page = browser.new_page()
+    waiting = []
+    page.route("**/v1/models", lambda route: waiting.append(route))
+    page.goto(f"http://127.0.0.1:{client.port}/")
+    page.fill("#text", "the dog")
+    with page.expect_response("**/v1/score"):
+        waiting[0].continue_()
+    page.wait_for_load_state("networkidle")
+    assert page.input_value("#text") == "the dog"
+    expect(page.locator("#tokens .word")).to_have_count(3)
+    page.close()
+
+
 def test_words_have_colours_and_details(page, client):
     read(page, "the cat sees\nthe zebra")
     _, answer = client.ask("/v1/score", {"text": "the cat sees\nthe zebra"})
@@ -108,6 +125,58 @@ def test_two_models_side_by_side(page):
     before = page.locator("#summary").inner_text()
     page.evaluate("$('share').value = 0; $('share').dispatchEvent(new Event('input'))")
     expect(page.locator("#summary")).not_to_have_text(before)
+
+
+def test_details_are_in_sight_of_their_word(page):
+    """Of a text longer than the window too, by mouse and by keyboard; Escape puts them away."""
+    page.emulate_media(reduced_motion="reduce")  # places are measured at once
+    read(page, "the cat sees a house and the dog\n" * 30)
+    words = page.locator("#tokens .word")
+    words.first.hover()
+    for place in (0, 200):
+        words.nth(place).focus()
+        panel, word = page.locator("#detail").bounding_box(), words.nth(place).bounding_box()
+        assert panel
+        assert word
+        assert panel["y"] + panel["height"] <= 900
+        assert 0 <= word["y"] <= panel["y"] - word["height"]
+    page.keyboard.press("Escape")
+    expect(page.locator("#detail")).to_be_hidden()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#detail")).to_be_visible()
+
+
+def test_a_mixture_has_the_share_of_the_server(browser, shelf, serve):
+    """Until the slider is moved; it has fewer places than there are numbers."""
+    network, ngram = shelf.find("small").network, shelf.find("three").ngram
+    asked = []
+    with serve(Shelf([("small", network)], ("three", ngram), [0.3217])) as client:
+        page = browser.new_page()
+        page.on("request", lambda r: asked.append(r.post_data_json) if r.post_data else None)
+        page.goto(f"http://127.0.0.1:{client.port}/")
+        page.select_option("#other", "small+three")
+        read(page, "the cat sees a house")
+        expect(page.locator("#share-value")).to_have_text("0.32")
+        expect(page.locator("#summary")).to_contain_text("small+three: perplexity")
+        mixed = [question for question in asked if question["model"] == "small+three"]
+        assert mixed
+        assert not [question for question in mixed if "weight" in question]
+        page.evaluate("$('share').value = 0.5; $('share').dispatchEvent(new Event('input'))")
+        expect(page.locator("#share-value")).to_have_text("0.50")
+        with page.expect_request(lambda r: bool(r.post_data and '"weight":0.5' in r.post_data)):
+            pass
+        page.close()
+
+
+def test_curves_have_room_for_their_numbers(page):
+    least = page.evaluate(
+        """() => Math.min(...[[1, 9999], [5e4, 123456], [1e6, 23456789]].flatMap((ys) => {
+          const figure = plot("speed", [{ name: "a", points: ys.map((y, i) => [i + 1, y]) }], true);
+          document.body.append(figure);
+          return [...figure.querySelectorAll("text")].map((text) => text.getBBox().x);
+        }))"""
+    )
+    assert least >= 0
 
 
 def test_next_words_are_taken_with_a_click(page, client):

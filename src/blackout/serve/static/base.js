@@ -109,9 +109,12 @@ function fill(select, names, first) {
 let models = [];
 const modelOf = (name) => models.find((model) => model.name === name);
 
+/** The network's share in mixtures, once somebody has moved the slider; else each has its own. */
+let share = null;
+
 /** What to add to a question about a model: its name, and the share if it is a mixture. */
 function about(name) {
   const model = modelOf(name);
-  const share = model && model.kind === "mixture" ? { weight: Number($("share").value) } : {};
-  return { model: name, ...share };
+  const chosen = model && model.kind === "mixture" && share !== null;
+  return { model: name, ...(chosen ? { weight: share } : {}) };
 }

@@ -33,6 +33,9 @@ function ticks(low, high) {
   return found;
 }
 
+/** A number as an axis has room for it: 100K, 1.5M. */
+const short = (y) => (y >= 10000 ? new Intl.NumberFormat("en", { notation: "compact" }).format(y) : figure(y));
+
 /** Curves over epochs as a picture: series of {name, points: [[x, y]]}. */
 function plot(title, series, fromZero) {
   const points = series.flatMap((one) => one.points);
@@ -45,7 +48,7 @@ function plot(title, series, fromZero) {
   const svg = draw("svg", { viewBox: "0 0 400 235", role: "img", "aria-label": `${title} by epoch` });
   for (const y of ticks(low, high)) {
     svg.append(draw("line", { x1: 48, x2: 390, y1: Y(y), y2: Y(y), class: "grid" }));
-    svg.append(draw("text", { x: 42, y: Y(y) + 4, "text-anchor": "end" }, figure(y)));
+    svg.append(draw("text", { x: 42, y: Y(y) + 4, "text-anchor": "end" }, short(y)));
   }
   for (const x of ticks(left, right).filter(Number.isInteger)) {
     svg.append(draw("text", { x: X(x), y: 208, "text-anchor": "middle" }, String(x)));

@@ -144,6 +144,10 @@ function choose(i) {
 }
 
 function onArrow(event) {
+  if (event.key === "Escape") {
+    $("detail").hidden = true;
+    chosen = -1;
+  }
   const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 8, ArrowUp: -8 }[event.key];
   const nodes = document.querySelectorAll("#tokens .word");
   let to = event.key === "Home" ? 0 : event.key === "End" ? nodes.length - 1 : NaN;
@@ -168,14 +172,19 @@ function startReading() {
   $("colour").addEventListener("change", showText);
   $("example").addEventListener("click", () => example().then(() => tell(example), (error) => tell(example, error)));
   for (const id of ["model", "other"]) $(id).addEventListener("change", onModels);
-  $("share").addEventListener("input", onModels);
+  $("share").addEventListener("input", () => {
+    share = Number($("share").value);
+    onModels();
+  });
 }
 
 function onModels() {
   const names = [$("model").value, $("other").value];
-  const kinds = names.map((name) => (modelOf(name) || {}).kind);
-  $("share-label").hidden = !kinds.includes("mixture");
-  $("share-value").textContent = Number($("share").value).toFixed(2);
+  const mixtures = models.filter(({ name, kind }) => names.includes(name) && kind === "mixture");
+  const shares = share === null ? mixtures.map((model) => model.weight) : [share];
+  $("share-label").hidden = !mixtures.length;
+  if (mixtures.length) $("share").value = shares[0];
+  $("share-value").textContent = [...new Set(shares.map((one) => one.toFixed(2)))].join(" and ");
   $("colour-label").hidden = !names[1];
   fill($("colour"), names.filter(Boolean), "difference");
   readText();

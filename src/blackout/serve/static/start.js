@@ -9,12 +9,11 @@ async function begin() {
   fill($("other"), names, "nothing");
   fill($("network"), networks);
   $("words").hidden = $("curves").hidden = !networks.length;
-  const mixture = models.find((model) => model.kind === "mixture");
-  if (mixture) $("share").value = mixture.weight;
   $("key").hidden = true;
   tell(begin);
   onModels();
-  await Promise.all([example(), networks.length ? showCurves() : null]);
+  const empty = !$("text").value; // else somebody has begun to type
+  await Promise.all([empty ? example() : null, networks.length ? showCurves() : null]);
 }
 
 $("key").addEventListener("submit", (event) => {
