@@ -11,6 +11,7 @@ from torch.nn.utils import parametrizations
 
 from blackout import NCE, BlackOut, Draw, Full, Proposal, Sampled
 from blackout.errors import UserError
+from blackout.output.sampling import SamplingLayer
 
 V, H, K = 60, 6, 9
 LAYERS = {
@@ -44,6 +45,10 @@ def test_nothing_at_all_is_nothing(kind, training):
         assert output.shape == states
         assert float(loss.detach()) == 0
         assert not hidden.grad.any()
+    if training and isinstance(layer, SamplingLayer):
+        for sharing in ("step", "block", "word"):
+            output, _ = LAYERS[kind](sharing=sharing)(hidden, torch.zeros(0, 0, dtype=torch.int64))
+            assert output.shape == (0,)
     none = torch.randn(0, H)
     assert layer.topk(none, 3).indices.shape == layer.log_prob(none)[:, :3].shape == (0, 3)
     own = torch.zeros(0, 4, dtype=torch.int64)
@@ -309,6 +314,13 @@ def test_a_proposal_that_gives_something_else_is_named():
         with pytest.raises(
             UserError, match=r"Wrong.sample gave .* must be \(1, 9\) of torch.int64"
         ):
+            layer(hidden, target)
+    proposal.given = None
+    with pytest.raises(UserError, match=r"Wrong.sample gave None, must be"):
+        layer(hidden, target)
+    for word in (-1, V):
+        proposal.given = torch.full((1, K), word)
+        with pytest.raises(UserError, match=f"Wrong.sample gave word {word}, which is not in 0"):
             layer(hidden, target)
     proposal.given, proposal.lengths = torch.zeros(1, K, dtype=torch.int64), (K,)
     with pytest.raises(UserError, match=r"Wrong.log_density gave \(9,\) for words \(1, 9\)"):

@@ -1,15 +1,18 @@
 """Mixtures of proposals, and in-batch negatives whose frequencies are estimated on the way."""
 
+import copy
 import math
 
 import pytest
 import torch
 
+from blackout import Sampled
 from blackout.errors import UserError
 from blackout.proposals import (
     BigramProposal,
     Groups,
     InBatchProposal,
+    LshProposal,
     MixtureProposal,
     ModelProposal,
     UnigramProposal,
@@ -77,6 +80,60 @@ def test_what_its_parts_want_it_wants():
 def test_mixtures_that_are_none(parts, shares, said):
     with pytest.raises(UserError, match=said):
         MixtureProposal([UnigramProposal(torch.ones(n), 1.0) for n in parts], shares)
+
+
+def test_parts_and_shares_of_other_kinds_are_named():
+    part = UnigramProposal(COUNTS, 1.0)
+    with pytest.raises(UserError, match="a part of a mixture is a str, no Proposal"):
+        MixtureProposal([part, "batch"], [0.5, 0.5])
+    with pytest.raises(UserError, match=r"the shares .* must be above 0 and add up to 1"):
+        MixtureProposal([part, part], ["0.5", 0.5])
+
+
+@pytest.mark.parametrize("sharing", ["block", "step", "word"])
+def test_a_part_may_look_at_the_states(sharing):
+    """The loss is that of the draw, whose density is the mixture's: against one by hand."""
+    torch.manual_seed(0)
+    near = LshProposal(COUNTS, 1.0)
+    mixed = MixtureProposal([UnigramProposal(COUNTS, 0.0), near], [0.4, 0.6])
+    layer = Sampled(6, V, 9, proposal=mixed, sharing=sharing)
+    hidden, target = torch.randn(3, 4, 6), torch.randint(V, (3, 4))
+    drawn = copy.deepcopy(layer).draw(target, states=hidden)
+    torch.testing.assert_close(
+        layer(hidden, target).output, layer(hidden, target, samples=drawn).output
+    )
+    groups = Groups(
+        target.view(drawn.log_q_target.shape), states=hidden.view(*drawn.log_q_target.shape, 6)
+    )
+    every = torch.arange(V).expand(len(groups.target), -1)
+    density = mixed.log_density(every, groups).exp()
+    torch.testing.assert_close(density.sum(1), torch.ones(len(density), dtype=torch.float64))
+    expected = 0.4 / V + 0.6 * near.log_density(every, groups).exp()
+    torch.testing.assert_close(density, expected)
+
+
+def test_words_of_ones_own_before_any_draw():
+    torch.manual_seed(0)
+    layer = Sampled(6, V, 9, counts=COUNTS, proposal="lsh")
+    loss = layer(torch.randn(4, 6), torch.randint(V, (4,)), samples=torch.arange(5)).loss
+    assert loss.isfinite()
+
+
+@pytest.mark.parametrize("counts", [None, COUNTS])
+@pytest.mark.parametrize("sharing", ["block", "step", "word"])
+def test_blocks_without_targets_teach_in_batch_negatives_nothing(counts, sharing):
+    layer = Sampled(6, V, 9, counts=counts, proposal="batch", sharing=sharing)
+    unlabelled = torch.full((4, 2), -100)
+    for hidden, target in (
+        (torch.randn(0, 6), torch.zeros(0, dtype=torch.int64)),
+        (torch.randn(3, 0, 6), torch.zeros(3, 0, dtype=torch.int64)),
+        (torch.randn(4, 6), unlabelled),
+    ):
+        _, loss = layer(hidden.requires_grad_(), target)
+        loss.backward()
+        assert float(loss.detach()) == 0
+        assert not hidden.grad.any()
+        assert not layer.weight.grad.to_dense().any()
 
 
 def blocks(share, steps, size, seed=0):

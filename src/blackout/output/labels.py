@@ -49,13 +49,14 @@ class Labels(NamedTuple):
 
     def others(self, samples: Tensor, groups: int) -> Tensor:
         """Which samples (G, K) are another true class, for the pairs in G groups: (G, P / G, K)."""
-        table = self.table[self.row].view(groups, len(self.row) // groups, self.table.shape[1])
+        members = len(self.row) // groups if groups else 1
+        table = self.table[self.row].view(groups, members, self.table.shape[1])
         found = torch.zeros(
             (*table.shape[:2], samples.shape[1]), dtype=torch.bool, device=samples.device
         )
         for one in table.unbind(2):  # (G, M) at a time: all of them would be L times as much
             found |= samples[:, None, :] == one[:, :, None]
-        return found & (samples[:, None, :] != self.target.view(groups, -1)[:, :, None])
+        return found & (samples[:, None, :] != self.target.view(groups, members)[:, :, None])
 
 
 def checked_labels(

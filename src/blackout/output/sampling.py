@@ -137,7 +137,7 @@ class SamplingLayer(FlatSoftmax):
         if counts is not None and len(counts) != n_classes:
             raise UserError(f"counts has {len(counts)} entries for {n_classes} classes")
         if not isinstance(always_sample, Iterable):
-            raise UserError(f"always_sample is {always_sample!r}, must be classes: ({n_classes - 1},)")
+            raise UserError(f"always_sample is {always_sample!r}, must be classes, such as (0,)")
         if any(not 0 <= word < n_classes for word in always_sample):
             raise UserError(f"always_sample has a class outside 0 … {n_classes - 1}")
         self.samples = samples
@@ -468,6 +468,7 @@ class SamplingLayer(FlatSoftmax):
         words = words.to(groups.target.device).expand(sets, -1).contiguous()
         if not isinstance(samples, Draw):
             self.proposal.follow(self.weight.device)
+            self.proposal.see_rows(self.weight.detach(), self.step)
             density = self.proposal.log_density
             return self._weighted(
                 Draw(words, density(words, groups), density(groups.target, groups))

@@ -42,6 +42,8 @@ def pool_of(groups: Groups) -> Tensor:
 
 
 def draw_targets(pool: Tensor, seed: int, step: Scalar, groups: int, samples: int) -> Tensor:
-    """(G, K) of a block's targets (N,), drawn with replacement."""
+    """(G, K) of a block's targets (N,), drawn with replacement; of a block without any, word 0."""
+    if not pool.numel():
+        return pool.new_zeros(groups, samples)
     bits = random_bits(seed, step, groups, samples, pool.device)
     return torch.take(pool, random_below(bits, len(pool)))

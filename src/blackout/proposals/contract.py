@@ -188,18 +188,29 @@ class Proposal(nn.Module, ABC):
         """Sample sets of ``samples`` words and those of ``always``, for targets (G, M)."""
         groups = Groups(target, history, mask, states)
         words = self.sample(seed, step, groups, samples, impl)
-        if words.shape != (len(target), samples) or words.dtype != torch.int64:
-            raise UserError(
-                f"{type(self).__name__}.sample gave {tuple(words.shape)} of {words.dtype}, must be "
-                f"{(len(target), samples)} of torch.int64"
-            )
+        self._check_words(words, (len(target), samples))
         if always:
             words = torch.cat([words, words.new_tensor(always).expand(len(target), -1)], 1)
         density = [self.log_density(part, groups) for part in (words, target)]
         for part, log_q in zip((words, target), density, strict=True):
-            if log_q.shape != part.shape:
+            if not isinstance(log_q, Tensor) or log_q.shape != part.shape:
+                given = tuple(log_q.shape) if isinstance(log_q, Tensor) else log_q
                 raise UserError(
-                    f"{type(self).__name__}.log_density gave {tuple(log_q.shape)} for words "
-                    f"{tuple(part.shape)}"
+                    f"{type(self).__name__}.log_density gave {given} for words {tuple(part.shape)}"
                 )
         return Draw(words, *density)
+
+    def _check_words(self, words: Tensor, shape: tuple[int, int]) -> None:
+        """Refuses what a proposal gave for samples; a GPU is not asked which they are."""
+        name = f"{type(self).__name__}.sample"
+        if not isinstance(words, Tensor):
+            raise UserError(f"{name} gave {words!r}, must be {shape} of torch.int64")
+        if words.shape != shape or words.dtype != torch.int64:
+            raise UserError(
+                f"{name} gave {tuple(words.shape)} of {words.dtype}, must be {shape} of torch.int64"
+            )
+        if words.device.type == "cpu" and words.numel():
+            low, high = (int(x) for x in words.aminmax())
+            if low < 0 or high >= self.n_words:
+                wrong = low if low < 0 else high
+                raise UserError(f"{name} gave word {wrong}, which is not in 0 … {self.n_words - 1}")

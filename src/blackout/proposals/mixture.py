@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import SupportsFloat
 
 import torch
 from numpy.typing import ArrayLike
@@ -34,17 +35,22 @@ class MixtureProposal(Proposal):
     """``proposals`` over the same words, drawn from by their ``shares``, which add up to 1."""
 
     def __init__(self, proposals: Sequence[Proposal], shares: Sequence[float]) -> None:
+        for part in proposals:
+            if not isinstance(part, Proposal):
+                raise UserError(f"a part of a mixture is a {type(part).__name__}, no Proposal")
         if len(proposals) != len(shares) or not proposals:
             raise UserError(f"{len(proposals)} proposals have {len(shares)} shares")
         if len({len(part) for part in proposals}) > 1:
             raise UserError("the proposals of a mixture must be over the same words")
-        if any(not share > 0 for share in shares) or not math.isclose(sum(shares), 1):
+        numbers = all(isinstance(share, SupportsFloat) for share in shares)
+        if not numbers or any(not s > 0 for s in shares) or not math.isclose(sum(shares), 1):
             raise UserError(f"the shares {list(shares)} must be above 0 and add up to 1")
         super().__init__(len(proposals[0]))
         self.parts = nn.ModuleList(proposals)
         self.shares = [float(share) for share in shares]
         self.history_words = max(part.history_words for part in proposals)
         self.reads_text = any(part.reads_text for part in proposals)
+        self.looks_at_states = any(part.looks_at_states for part in proposals)
         self.follows_model = any(part.follows_model for part in proposals)
 
     def _proposals(self) -> list[Proposal]:
@@ -82,6 +88,10 @@ class MixtureProposal(Proposal):
         self._distinct.clear()
         for part in self._proposals():
             part.adapt(root_mean_square)
+
+    def see_rows(self, weight: Tensor, step: Scalar) -> None:
+        for part in self._proposals():
+            part.see_rows(weight, step)
 
     def follow(self, device: torch.device) -> None:
         for part in self._proposals():
