@@ -406,7 +406,8 @@ class SamplingLayer(FlatSoftmax):
     def _merged(self, drawn: Draw, groups: Groups, engine: Engine) -> SampledWords:
         target, (samples, log_q_samples, log_q_target) = groups.target, drawn
         # how many there are, a GPU would have to be waited for
-        if samples.is_cuda or self.own_objective is not None or not self.merges:
+        known = samples.numel() and not samples.is_cuda
+        if not known or self.own_objective is not None or not self.merges:
             return SampledWords(target, samples, None, log_q_target, log_q_samples)
         words, multiplicity = engine.merge_copies(samples)
         log_q = self.proposal.log_density(words, groups)
