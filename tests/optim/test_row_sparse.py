@@ -83,6 +83,9 @@ def test_a_second_backward_through_the_old_graph_is_refused(optimizer_class, spa
         {"lr": float("inf")},
         {"lr": float("nan")},
         {"lr": "0.1"},
+        {"lr": torch.tensor([0.1, 0.2])},
+        {"by_width": "no"},
+        {"capturable": "yes"},
         {"damping": -1.0},
         {"clip": -1.0},
         {"clip": None},
@@ -113,6 +116,7 @@ def test_bad_settings_are_refused_by_name(optimizer_class, bad):
     [
         (blackout.RMSProp, {"decay": "nonsense"}),
         (blackout.RMSProp, {"beta": 1.0}),
+        (blackout.RMSProp, {"correct_bias": "no"}),
         (blackout.Adam, {"decay": "paper"}),
         (blackout.Adam, {"betas": (0.9, 1.0)}),
         (blackout.Adam, {"betas": (0.9,)}),

@@ -179,6 +179,24 @@ def test_a_loss_from_outside_in_float64_with_labels_and_cosines():
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (lambda z_target, z_samples: None, r"gave None, must be J of each target, \(1, 4\)"),
+        (lambda z_target, z_samples: z_target.sum(), r"gave \(\), must be J of each target"),
+        (lambda z_target, z_samples: z_samples, r"gave \(1, 4, 9\), must be J of each target"),
+        (lambda z_target, z_samples: z_target.detach(), "there is no derivative"),
+    ],
+)
+def test_a_loss_from_outside_that_is_none_is_named(value, said):
+    class Wrong(Objective):
+        def value(self, z_target, z_samples):
+            return value(z_target, z_samples)
+
+    with pytest.raises(UserError, match=f"Wrong.value {said}|Wrong.value gave .* {said}"):
+        make("sampled", objective=Wrong())(*batch(4))
+
+
 # ------------------------------------------------------------------ activation checkpointing
 
 

@@ -97,6 +97,9 @@ class RowSparseOptimizer(torch.optim.Optimizer):
         for setting in ("clip", "weight_decay"):
             check_setting(name, group, setting, lambda x: x >= 0, "0 or more")
         check_setting(name, group, "seed", lambda x: isinstance(x, int), "a whole number")
+        for setting in ("by_width", "capturable", "correct_bias"):
+            if setting in self.defaults:
+                check_setting(name, group, setting, lambda x: x in (True, False), "True or False")
 
     def _beta(self, group: Group) -> float:
         """The memory of the second moment, in which a new g² counts 1 - beta."""
@@ -340,7 +343,7 @@ def check_setting(
     """Refuses a setting of a group."""
     try:
         good = fits(group[name])
-    except (TypeError, ValueError):  # no number at all
+    except (TypeError, ValueError, RuntimeError):  # no number at all, or a tensor of several
         good = False
     if not good:
         raise UserError(f"{optimizer}: {name} is {group[name]!r}, must be {expected}")

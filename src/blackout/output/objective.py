@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from blackout.errors import UserError
 from blackout.ops.reference import Objectives
 
 
@@ -43,8 +44,18 @@ class Objective(ABC):
         with torch.enable_grad():
             leaves = [z.detach().requires_grad_() for z in (z_target, z_samples)]
             value = self.value(*leaves)
+            self._check(value, z_target)
             found = torch.autograd.grad(value.sum(), leaves, materialize_grads=True)
         return Objectives(value.detach(), *found)
+
+    def _check(self, value: Tensor, z_target: Tensor) -> None:
+        """Refuses what is no J of each example, or has no derivatives."""
+        name, shape = f"{type(self).__name__}.value", tuple(z_target.shape)
+        if not isinstance(value, Tensor) or value.shape != z_target.shape:
+            given = tuple(value.shape) if isinstance(value, Tensor) else value
+            raise UserError(f"{name} gave {given}, must be J of each target, {shape}")
+        if not value.requires_grad:
+            raise UserError(f"{name} gave numbers that do not depend on z: there is no derivative")
 
     def __call__(
         self, z_target: Tensor, z_samples: Tensor, copies: Tensor | None = None
