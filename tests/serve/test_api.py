@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import shutil
 import socket
 import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -310,6 +312,20 @@ def test_no_answer_says_where_things_lie(trained, lab, tmp_path, serve, capsys):
         assert "log-probability nan" in lines[-1]["error"]
         assert str(trained) not in json.dumps(lines)
         assert str(trained) not in json.dumps(client.ask("/v1/models")[1])
+
+
+@pytest.mark.parametrize("folder", [".", "../small", "../../at/small", None])
+def test_a_damaged_run_is_told_without_its_place(trained, tmp_path, serve, monkeypatch, folder):
+    """Wherever the server was started, and however the folder was named."""
+    shutil.copytree(trained / "small", tmp_path / "at" / "small")
+    monkeypatch.chdir(tmp_path / "at" / "small")
+    (tmp_path / "at" / "small" / "metrics.jsonl").write_text("[]\n")
+    place = tmp_path / "at" / "small" if folder is None else Path(folder)
+    with serve(Shelf([("small", load(place))])) as client:
+        status, answer = client.ask("/v1/models/small/curves")
+    sentence = "metrics.jsonl: line 1: damaged: not an event"
+    assert status == 500
+    assert answer["error"] == (sentence if folder == "." else f"small/{sentence}")
 
 
 def test_openapi_describes_every_question(client):

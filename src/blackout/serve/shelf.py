@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -144,7 +145,9 @@ class Shelf:
             for place in (folder, file):
                 if place is not None:
                     for path in (str(place.resolve()), str(place)):
-                        text = text.replace(path, place.resolve().name)
+                        # the place "." is in every sentence: a path stands by itself
+                        alone = rf"(?<![\w./\\-]){re.escape(path)}(?![\w.-])"
+                        text = place.resolve().name.join(re.split(alone, text))
         return text
 
 
