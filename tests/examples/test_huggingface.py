@@ -116,9 +116,23 @@ def test_what_cannot_be_turned_is_refused(tmp_path):
         use_blackout(transformers.Gemma2ForCausalLM(config))
     with pytest.raises(UserError, match="no output table"):
         use_blackout(untied().model)
+    with pytest.raises(UserError, match="a Linear is no model of transformers"):
+        use_blackout(torch.nn.Linear(2, 3))
     tied().save_pretrained(tmp_path)
     with pytest.raises(UserError, match="use_blackout"):
         from_pretrained(tmp_path)
+
+
+@every_kind
+def test_a_model_that_was_refused_is_what_it_was(make):
+    model = make()
+    kind, config = type(model), model.config.to_dict()
+    with pytest.raises(UserError, match="counts has 3 entries"):
+        use_blackout(model, counts=torch.ones(3))
+    assert type(model) is kind
+    assert model.config.to_dict() == config
+    text = words()
+    assert use_blackout(model, samples=20)(input_ids=text, labels=text).loss.isfinite()
 
 
 @every_kind

@@ -58,7 +58,12 @@ def use_blackout(
     own_class: Any = type(model)
     model.__class__ = _sampled_class(own_class)
     sampled = cast(_SampledCausalLM, model)
-    sampled._add_head(counts)
+    try:
+        sampled._add_head(counts)
+    except Exception:  # options that are refused: the model is what it was
+        model.__class__ = own_class
+        del model.config.blackout
+        raise
     sampled.tie_weights()
     return sampled
 
@@ -196,6 +201,8 @@ def _sampled_class(own_class: Any) -> type[_SampledCausalLM]:
 
 def _require_plain_logits(model: PreTrainedModel) -> None:
     """Refuses models whose logits are more than a product with the output table."""
+    if not isinstance(model, PreTrainedModel):
+        raise UserError(f"a {type(model).__name__} is no model of transformers")
     if getattr(model.get_output_embeddings(), "weight", None) is None:
         raise UserError(f"{type(model).__name__} has no output table: not a causal model")
     for name in _CHANGED_LOGITS:
