@@ -184,6 +184,28 @@ def test_ranks_that_differ_are_named_before_anything_is_written(lab, crew, tmp_p
     assert not (tmp_path / "out" / "config.json").exists()
 
 
+def test_a_rank_that_names_another_text_than_was_prepared_is_named(lab, crew, tmp_path):
+    """Rank 0 prepares for all; what the others were told to train on is looked at all the same."""
+    settings, copy = lab.config(**SHORT).to_dict(), tmp_path / "copy"
+    here = {part: str(lab.text(part)) for part in ("train", "valid")}
+    copy.write_bytes(lab.text("train").read_bytes())
+    begun = tmp_path / "prepared"
+    prepare(here["train"], begun, valid=here["valid"])
+    for what, said in (
+        ({"train": here["valid"]}, f"{here['valid']}: is another train text than that of rank 0"),
+        ({"valid": here["train"]}, f"{here['train']}: is another valid text than that of rank 0"),
+        ({"train": str(tmp_path / "no")}, "no: cannot be read"),
+        ({"test": here["train"]}, f"{here['train']}: rank 0 was given no test text"),
+    ):
+        first, other = settings | {"data": here}, settings | {"data": here | what}
+        with pytest.raises(RankError) as caught:
+            crew.run(differing, 2, begun, tmp_path / "out", first, other)
+        assert said in caught.value.text
+    assert not (tmp_path / "out").exists()
+    other = settings | {"data": here | {"train": str(copy)}}
+    crew.run(differing, 2, begun, tmp_path / "out", settings | {"data": here}, other)
+
+
 def test_a_checkpoint_of_another_vocabulary_is_refused(lab, crew, tmp_path, another):
     out, settings = tmp_path / "out", lab.config(**SHORT).to_dict()
     crew.run(run, 2, lab.data.folder, out, settings, stop=3)

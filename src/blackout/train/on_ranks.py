@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import platform
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from blackout import losses
 from blackout.config import Config
 from blackout.errors import UserError
 from blackout.ranks import Ranks
-from blackout.ranks.together import on_first, together
+from blackout.ranks.together import on_first, texts, together
 from blackout.run_folder import RunFolder
 from blackout.text.prepared import Prepared
 
@@ -51,6 +53,30 @@ def require_same_run(ranks: Ranks, config: Config, data: Prepared) -> None:
     for part in data.shards:
         facts[f"{part} text, its checksum"] = data.shard(part).checksum
     ranks.require_same(facts)
+    _require_own_text(ranks, config, data)
+
+
+def _require_own_text(ranks: Ranks, config: Config, data: Prepared) -> None:
+    """Refuses a rank whose own text is another than the one that rank 0 prepared for all.
+
+    A rank whose machine does not have the file that rank 0 was given needs none.
+    """
+    if ranks.size == 1:
+        return
+    own = {part: getattr(config.data, part) for part in ("train", "valid", "test")}
+    firsts = json.loads(texts(ranks, json.dumps(own))[0])
+
+    def look() -> None:
+        for part, path in own.items():
+            first = firsts[part]
+            if path is None or (path == first and not Path(path).exists()):
+                continue
+            if part not in data.shards:
+                raise UserError(f"{path}: rank 0 was given no {part} text")
+            if not data.shard(part).source.still(path):
+                raise UserError(f"{path}: is another {part} text than that of rank 0, {first}")
+
+    together(ranks, look)
 
 
 def begun_on(ranks: Ranks, config: Config) -> Config:
