@@ -1,6 +1,7 @@
 """One process and several: the same losses, the same weights, whoever goes on with whose run."""
 
 import resource
+import time
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ from tests.crew import RankError
 from tests.train.over_ranks import events, furthest, last, run, scored
 
 import blackout
+from blackout.config import Config
 from blackout.errors import UserError
 from blackout.files.part_names import named_parts
 from blackout.models.saved import load
 from blackout.score.generate import generate
 from blackout.score.perplexity import evaluate
-from blackout.text.prepared import prepare
+from blackout.text.prepared import open_prepared, prepare
+from blackout.train import train
 
 LONG = {"batch": 3, "bptt": 1, "epochs": 3}  # more than 300 blocks
 SHORT = {"batch": 7, "bptt": 4, "epochs": 1}
@@ -235,6 +238,25 @@ def test_a_layer_too_large_for_one_process_trains_on_two(crew):
     with pytest.raises(RankError, match=r"(?i)memory|allocate"):
         crew.run(limited, 1, room)
     assert crew.run(limited, 2, room) == [500_000, 500_000]
+
+
+def reporting(group, data, out, settings):
+    """Whether the report, which takes a while, was there when this rank was done."""
+    page = Path(out) / "report.html"
+
+    def report(folder):
+        time.sleep(1)
+        page.write_text("a report")
+
+    config = Config.from_dict(settings)
+    train(config, open_prepared(data), out, report=report, process_group=group)
+    return page.exists()
+
+
+def test_ranks_wait_for_the_report(lab, crew, tmp_path):
+    """torchrun stops the first as soon as another ends with a failure, as after a ruined run."""
+    settings = lab.config(**SHORT).to_dict()
+    assert crew.run(reporting, 2, lab.data.folder, tmp_path / "out", settings) == [True, True]
 
 
 def diverging(group, data, out, settings):

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -222,7 +222,8 @@ class Trainer:
                     self._train_epoch(caught)
                     self._end_epoch()
         except Stopped:
-            self._report()  # the checkpoint is safe: a look at the unfinished run
+            with suppress(RuntimeError):  # a rank that is gone by now
+                self._report()  # the checkpoint is safe: a look at the unfinished run
             raise
         finally:
             self.progress.close()
@@ -378,7 +379,14 @@ class Trainer:
         return result
 
     def _report(self) -> None:
-        """Whatever goes wrong with a report must not fail the run behind it."""
+        """Whatever goes wrong with a report must not fail the run behind it.
+
+        All ranks wait for it: torchrun stops those that are left when one ends with a failure, be
+        it only that the run has diverged or was stopped.
+        """
+        together(self.ranks, self._write_report)
+
+    def _write_report(self) -> None:
         if self.report is None or self.ranks.rank > 0:
             return
         try:
