@@ -50,6 +50,13 @@ def test_the_command_line_says_so(lab, tmp_path, capsys):
     assert "diverged: validation" in write_report(tmp_path / "run").read_text()
 
 
+def test_the_rate_to_make_smaller_is_that_of_the_option(lab, tmp_path, capsys):
+    """Not what a schedule that has come to its end left of it: 0."""
+    options = lab.options(tmp_path / "run", lr=1, epochs=1, schedule="linear")
+    assert main([*options, "--no-keep-going"]) == 1
+    assert "try a smaller --lr (now 1)" in capsys.readouterr().err
+
+
 def test_a_trial_that_diverges_is_an_outcome_or_an_error(lab, tmp_path):
     from blackout.trials.trials import Trial, Trials
 

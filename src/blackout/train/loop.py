@@ -409,7 +409,7 @@ class Trainer:
         return self.config.optim.lr * self.schedule.factor(progress)
 
     def _what_to_try(self) -> str:
-        return f"try a smaller --lr (now {self._learning_rate():g}) or --clip"
+        return f"try a smaller --lr (now {self.config.optim.lr:g}) or --clip"
 
     def _checkpoint_due(self) -> bool:
         return time.monotonic() - self.saved_at > 60 * self.config.run.checkpoint_minutes
