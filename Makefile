@@ -32,7 +32,7 @@ test: install
 
 # Properties over settings drawn at random, new ones each round; `make test` tries a few of them.
 soak: install
-	$(BIN)/python tests/soak/run.py --minutes $(if $(filter command,$(origin MINUTES)),$(MINUTES),60)
+	$(BIN)/python tests/soak/run.py --minutes $(if $(filter command environment,$(origin MINUTES)),$(MINUTES),60)
 
 # Every operation of the system fails once, and every large piece of memory; `make test` tries some.
 sweep: install

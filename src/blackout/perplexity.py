@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from blackout.errors import UserError
+
 __all__ = ["Perplexity", "exp_mean"]
 
 
@@ -44,6 +46,15 @@ class Perplexity:
             unknown=unknown,
             words_per_second=tokens / max(seconds, 1e-9),
         )
+
+    def checked(self, text: object) -> Perplexity:
+        """Itself; refuses that of a text which no number says, under weights that are ruined."""
+        if math.isinf(self.perplexity):
+            raise UserError(
+                f"{text}: its perplexity is beyond every number under this model, "
+                "whose weights are ruined"
+            )
+        return self
 
     def __str__(self) -> str:
         return (

@@ -12,6 +12,7 @@ from blackout.cli.main import main
 from blackout.errors import UserError
 from blackout.files.tensors import read_metadata, save_tensors
 from blackout.models.saved import new_model
+from blackout.perplexity import Perplexity
 from blackout.score.checked import NotALogProbability, checked
 
 
@@ -123,6 +124,14 @@ def test_weights_far_too_large(lab, run, ngram, lists, tmp_path, capsys, verb, f
     command = commands(lab, model, ngram, lists)[verb]
     command = [text if word == lab.text("test") else word for word in command]
     fails(capsys, command, model, "gives a word the log-probability", "too large for exact scores")
+
+
+def test_a_perplexity_beyond_every_number():
+    """Log-probabilities may all be numbers where the exponential of their mean is none."""
+    found = Perplexity.of(-1e6, 0.0, 3, 1, 0, seconds=1.0)
+    with pytest.raises(UserError, match=r"a\.txt: its perplexity is beyond every number"):
+        found.checked("a.txt")
+    assert Perplexity.of(-1e3, 0.0, 3, 1, 0, seconds=1.0).checked("a.txt").perplexity < math.inf
 
 
 def test_what_rounding_does_is_no_fault(lab, run):

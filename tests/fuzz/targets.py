@@ -53,7 +53,7 @@ __all__ = ["TARGETS", "Target", "attempt"]
 
 def _scored(folder: Path, workshop: Workshop) -> None:
     model = blackout.load(folder)
-    found = evaluate(model, workshop.data.shard("valid"))
+    found = evaluate(model, workshop.data.shard("valid")).checked(folder)  # as `blackout eval`
     assert 1 <= found.perplexity < math.inf
 
 

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
         beside = Unnormalised(model, shard) if options.unnormalised else None
         with open_for_writing(options.probs) as dump:
             watch = None if beside is None else beside.add
-            result = evaluate(model, shard, dump=dump, watch=watch)
+            result = evaluate(model, shard, dump=dump, watch=watch).checked(options.file)
     output.say(str(result))
     if beside is not None:
         output.say(str(beside))
