@@ -4,8 +4,8 @@
     python tests/docs/tried.py build/tests.xml …
 
 A promise's figure is the number of its tests' cases that passed; a line none of whose tests were
-run keeps its own. What `make fuzz`, the sweep of faults and `make soak` have tried on this machine
-(their tallies in build/) becomes the tables at the end of the page.
+run keeps its own. What `make fuzz`, `make sweep` and `make soak` have tried on this machine (their
+tallies in build/) becomes the tables at the end of the page; without a tally a table stays.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ FIGURE = re.compile(r" \((?:[\d,]+ cases?, \d{4}-\d\d-\d\d|not tried)\)$")
 
 def main() -> None:
     passed, date = read_reports(sys.argv[1:])
-    text = PAGE.read_text(encoding="utf-8").partition(TABLES)[0].rstrip()
-    lines = [with_figure(line, passed, date) for line in text.splitlines()]
-    PAGE.write_text("\n".join([*lines, "", TABLES, "", *tables()]) + "\n", encoding="utf-8")
+    text, _, before = PAGE.read_text(encoding="utf-8").partition(TABLES)
+    lines = [with_figure(line, passed, date) for line in text.rstrip().splitlines()]
+    PAGE.write_text("\n".join([*lines, "", TABLES, "", *tables(before)]) + "\n", encoding="utf-8")
 
 
 def read_reports(paths: Iterable[str]) -> tuple[Counter[tuple[str, str]], str]:
@@ -58,14 +58,21 @@ def with_figure(line: str, passed: Counter[tuple[str, str]], date: str) -> str:
     return f"{FIGURE.sub('', line)} ({count:,} case{'s' * (count != 1)}, {date})"
 
 
-def tables() -> Iterator[str]:
-    """What the harness has tried on this machine."""
+def tables(before: str) -> Iterator[str]:
+    """What the harness has tried on this machine; ``before``: what the page says of that."""
     yield "## What was tried beyond the tests"
     yield ""
     yield "Of one machine, added up; `tests/docs/tried.py` writes it."
-    yield from _fuzzed()
-    yield from _swept()
-    yield from _soaked()
+    for name, found in (("fuzz", _fuzzed()), ("sweep", _swept()), ("soak", _soaked())):
+        yield from list(found) or _as_it_was(name, before)
+
+
+def _as_it_was(name: str, before: str) -> Iterator[str]:
+    """The table of `make NAME` as the page has it."""
+    table = re.search(rf"^\*\*`make {name}`\*\*.*?(?=^\*\*`|\Z)", before, re.MULTILINE | re.DOTALL)
+    if table:
+        yield ""
+        yield from table[0].rstrip().splitlines()
 
 
 def _fuzzed() -> Iterator[str]:
