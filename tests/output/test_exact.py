@@ -217,7 +217,7 @@ def test_classes_that_there_are_not():
     layer = make()
     with pytest.raises(UserError, match="classes has 53, which is not a class: 0 … 52"):
         layer.topk(states(3), 2, torch.tensor([1, 53]))
-    with pytest.raises(UserError, match=r"classes \(2, 5\) must be \(n,\), or \(3, 'n'\)"):
+    with pytest.raises(UserError, match=r"classes \(2, 5\) must be \(n,\), or \(3, n\) for states"):
         layer.log_prob(states(3), torch.zeros(2, 5, dtype=torch.int64))
     with pytest.raises(UserError, match="k is 3, more than there are classes"):
         layer.topk(states(3), 3, torch.tensor([1, 2]))
