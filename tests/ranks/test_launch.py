@@ -8,6 +8,8 @@ import time
 import pytest
 
 from blackout.cli.main import main
+from blackout.cli.train import find_data
+from blackout.config import Config
 from blackout.errors import UserError
 from blackout.ranks import launch
 from blackout.ranks.together import on_first, texts, together
@@ -104,3 +106,10 @@ def test_a_port_that_is_in_use(monkeypatch, capsys):
     assert error.count("\n") == 1
     assert main(["tune", "--help"]) == 1
     assert "tune: runs in one process" in capsys.readouterr().err
+
+
+def test_a_folder_that_the_ranks_do_not_share_is_named(tmp_path):
+    files = {"train": str(tmp_path / "train"), "valid": str(tmp_path / "valid")}
+    config = Config.from_dict({"data": files})
+    with pytest.raises(UserError, match="not there, though rank 0 has made it: --out must be"):
+        find_data(config, tmp_path / "out" / "data", prepared=True)

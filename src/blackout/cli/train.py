@@ -178,6 +178,11 @@ def find_data(config: Config, folder: Path, *, prepared: bool = False) -> Prepar
     if not data.train or not data.valid:
         raise UserError("--train and --valid name the text, or --prepared a prepared folder")
     if prepared:
+        if not folder.is_dir():
+            raise UserError(
+                f"{folder}: is not there, though rank 0 has made it: "
+                "--out must be a folder that all ranks share"
+            )
         parts = [name for name in ("train", "valid", "test") if getattr(data, name)]
         return open_prepared(folder, parts)
     return prepare(
