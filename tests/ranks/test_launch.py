@@ -6,6 +6,7 @@ import socket
 import time
 
 import pytest
+from torch.distributed import PrefixStore, TCPStore
 
 from blackout.cli.main import main
 from blackout.cli.train import find_data
@@ -90,6 +91,31 @@ def test_a_rank_that_hangs_is_named_within_the_limit(child, port, tmp_path, monk
     said = next(running)
     expected = f"rank 1 on {os.uname().nodename} does not answer (waited up to 2 s): hung or dead"
     assert said == [expected, "", expected]
+
+
+def test_a_first_rank_that_hangs_while_the_others_wait_is_named(child, port, tmp_path, monkeypatch):
+    """The store is somebody else's, as torchrun's is, and work may take longer than the limit."""
+    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setattr(launch, "BEAT", 0.2)
+
+    def work(found):
+        found.timeout = 2
+        found.first_alone(lambda: time.sleep(4))
+        found.store = PrefixStore("again", found.store)
+        found.first_alone(lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        return "nothing happened"
+
+    running = started(child, 2, port, work, tmp_path)
+    children = next(running)
+    began = time.monotonic()
+    while not (tmp_path / "1").exists():
+        assert time.monotonic() - began < 36, "the work, the limit and 30 s"
+        time.sleep(0.1)
+    children[0].kill()
+    expected = f"rank 0 on {os.uname().nodename} does not answer (waited up to 2 s): hung or dead"
+    assert next(running) == ["", expected]
+    assert store.check(["nothing"]) is False
 
 
 def test_a_port_that_is_in_use(monkeypatch, capsys):

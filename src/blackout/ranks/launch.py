@@ -11,6 +11,7 @@ import os
 import platform
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ PATIENCE = 15.0
 """Seconds that ranks which lost touch wait for a word of the others."""
 LINGER = 5.0
 """Seconds that rank 0, which may hold the store, stays for the others after it has spoken."""
+BEAT = 1.0
+"""Seconds between two signs of life of a rank that the others wait for."""
 DEFAULT_TIMEOUT = 300.0
 
 
@@ -60,6 +63,7 @@ class Launch:
         self.name = _name()
         """The same for all processes of a start, those included that replace others; or empty."""
         self.store: dist.Store | None = None
+        self.timeout = timeout
         self._lost: set[int] = set()
         if self.size > 1:
             shared, self.rank, self.size = _rendezvous(timedelta(seconds=timeout))
@@ -79,6 +83,7 @@ class Launch:
         if self.store is None:
             yield Ranks.alone()
             return
+        self.timeout = timeout
         on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
         if on_gpu:
             _take_gpu()
@@ -129,16 +134,27 @@ class Launch:
         if self.store is None:
             work()
         elif self.rank > 0:
-            self.store.wait(["done alone"], timedelta(days=30))
+            self._wait_while_it_lives(self.store)
             if said := _read(self.store, "done alone"):
                 raise UserError(said)
         else:
             try:
-                work()
+                with _beating(self.store):
+                    work()
             except UserError as error:
                 self.store.set("done alone", str(error))
                 raise
             self.store.set("done alone", "")
+
+    def _wait_while_it_lives(self, store: dist.Store) -> None:
+        """For rank 0's word that it is done; :class:`RankLost` once it no longer beats."""
+        beats, heard = -1, time.monotonic()
+        while not store.check(["done alone"]):
+            if (now := store.add("beats", 0)) != beats:
+                beats, heard = now, time.monotonic()
+            elif time.monotonic() - heard > self.timeout:
+                raise self._are_lost({0}, self.timeout)
+            time.sleep(0.05)
 
     def _who_is_lost(self, timeout: float) -> RankLost:
         """Asks all ranks for a word; names those that give none."""
@@ -150,9 +166,12 @@ class Launch:
             self.store.set(f"has asked {self.rank}", "yes")
             if self.rank == 0:  # where the store may be: it lasts until the others have asked too
                 self._without("has asked", set(range(1, self.size)) - silent)
-        self._lost = silent
         if not silent:
             return RankLost("the ranks lost touch with each other, though all are alive")
+        return self._are_lost(silent, timeout)
+
+    def _are_lost(self, silent: set[int], timeout: float) -> RankLost:
+        self._lost = silent
         names = ", ".join(f"rank {rank} on {self.hosts[rank]}" for rank in sorted(silent))
         does = "does" if len(silent) == 1 else "do"
         return RankLost(f"{names} {does} not answer (waited up to {timeout:g} s): hung or dead")
@@ -165,6 +184,25 @@ class Launch:
             silent = {rank for rank in silent if not self.store.check([f"{word} {rank}"])}
             time.sleep(0.1 if silent else 0)
         return silent
+
+
+@contextmanager
+def _beating(store: dist.Store) -> Iterator[None]:
+    """The store hears meanwhile, again and again, that this process lives."""
+    done = threading.Event()
+
+    def beat() -> None:
+        with suppress(RuntimeError):  # whoever held the store is gone
+            while not done.wait(BEAT):
+                store.add("beats", 1)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _take_gpu() -> None:
