@@ -110,6 +110,18 @@ def test_a_resumed_run_is_the_uninterrupted_one(
     [
         # a tied table made the features' gradients count as row-sparse, which they are not
         {"loss": "full", "tie": True, "maxent": 2, "maxent_bits": 3},
+        # features of which no block before the checkpoint gave a gradient
+        {
+            "cell": "sigmoid",
+            "hidden": 1,
+            "samples": 1,
+            "alpha": 0.0,
+            "sampling": "strata",
+            "maxent": 2,
+            "maxent_bits": 3,
+            "beta": 0.9,
+            "lr": 0.1,
+        },
     ],
 )
 def test_what_did_not_resume_once(lab: Any, tmp_path: Path, chosen: dict[str, Any]) -> None:

@@ -112,6 +112,7 @@ class Checkpoints:
             "device": state.layers.device.type,
             "launch": self.launch,
         }
+        _begin_states(model, optimizer)
         tensors = _tensors(model, optimizer, state, random_states(state.layers.device))
         save_over_ranks(path, tensors, _rows(model, optimizer), metadata, self.ranks)
         together(self.ranks, lambda: self._remove_older(path))
@@ -151,8 +152,7 @@ class Checkpoints:
         )
         if mended != fields["config_hash"]:
             raise UserError(f"{path}: is from another run than {self.folder.config}")
-        for p, sparse in parameter_kinds(model):
-            optimizer.init_state(p, sparse)
+        _begin_states(model, optimizer)
         self.saved_on = fields.get("device", "cpu")
         together(self.ranks, lambda: self._fill(path, model, optimizer, state))
         together(self.ranks, lambda: self._clear_up(path))
@@ -280,6 +280,12 @@ def _rows(model: LanguageModel, optimizer: RowSparseOptimizer) -> dict[str, Rows
                 if value.ndim and len(value) == len(p):
                     found[f"optim.{name}.{part}"] = rows
     return found
+
+
+def _begin_states(model: LanguageModel, optimizer: RowSparseOptimizer) -> None:
+    """The optimiser's state of every parameter, those too that have not had a gradient yet."""
+    for p, sparse in parameter_kinds(model):
+        optimizer.init_state(p, sparse)
 
 
 def _tensors(
