@@ -35,8 +35,8 @@ void add_window_gradient(const float *d_logits, const i64 *start, i64 orders, i6
 class WindowSums {
  public:
   explicit WindowSums(i64 size);
-  // Adds the derivatives of a block by its features; how many places are touched, those by 0 not,
-  // nor those of samples whose number is still 0: no target has had it.
+  // Adds the derivatives of a block by its features; how many places are touched: those of targets,
+  // and of samples whose number is no longer 0 (a target has had it), be the derivative 0 or not.
   i64 add(const float *numbers, const WindowWords &words, const float *d_target,
           const float *d_samples, int threads);
   // The touched places, ascending, and their sums; all is 0 again afterwards.
@@ -46,7 +46,6 @@ class WindowSums {
   void add_range(const float *numbers, const WindowWords &words, const float *d_target,
                  const float *d_samples, i64 low, i64 high);
   void put(i64 place, float value) {
-    if (value == 0.0f) return;
     touched_[static_cast<size_t>(place >> 6)] |= uint64_t{1} << (place & 63);
     sums_[static_cast<size_t>(place)] += value;
   }

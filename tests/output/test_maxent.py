@@ -177,6 +177,26 @@ def test_native_windows_are_the_references(threads, bits):
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("name", ["native", "reference"])
+def test_what_is_touched_follows_from_words_whatever_the_derivatives(name):
+    """Of 0 or next to it: lazy moments know a touch, and rounding is not to decide it."""
+    generator = torch.Generator().manual_seed(2)
+    numbers = torch.randn(2**10, generator=generator).clamp(min=0)
+    start = torch.randint(2**10, (2, 3, 4), generator=generator)
+    target, samples = (torch.randint(50, s, generator=generator) for s in ((2, 3), (2, 9)))
+    of_targets = (start + target[..., None]) % 2**10
+    of_samples = (start[..., None] + samples[:, None, None]) % 2**10
+    had = of_samples[numbers[of_samples] != 0]
+    expected = torch.cat([of_targets.view(-1), had]).unique()
+    some = Added(torch.randn(2, 3, generator=generator), torch.randn(2, 3, 9, generator=generator))
+    engine = ENGINES[name]
+    for size in (1.0, 1e-30, 0.0):
+        d = Added(*(size * part for part in some))
+        places, values = engine.window_gradient(numbers, start, target, samples, d)
+        assert places.tolist() == expected.tolist()
+        assert bool(values.any()) == (size > 0)
+
+
 def test_samples_leave_alone_what_no_target_has_had():
     """In a new table only the targets' features learn; later their samples' too."""
     layer = make("sampled", samples=40)

@@ -222,7 +222,9 @@ class Engine(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Which of the numbers are touched, ascending, and their gradients, by ``d``.
 
-        Samples touch none that is still 0: no target has had it.
+        Targets touch theirs, samples those that are no longer 0: a target has had them. A
+        derivative of 0 touches as any other does, as in tables of words: lazy moments move with
+        every touch, and rounding decides whether a derivative is 0 or next to it.
         """
 
     def add_windows(self, logits: Tensor, windows: Windows, first: int) -> None:

@@ -22,9 +22,9 @@ def window_values(numbers: Tensor, start: Tensor, target: Tensor, samples: Tenso
 def window_gradient(
     numbers: Tensor, start: Tensor, target: Tensor, samples: Tensor, d: Added
 ) -> tuple[Tensor, Tensor]:
-    """The touched numbers, ascending, and their gradients; those by 0 need not be there.
+    """The touched numbers, ascending, and their gradients.
 
-    Samples touch no number that is still 0.
+    Targets touch theirs, samples those that are no longer 0, be the derivative 0 or not.
     """
     mask = len(numbers) - 1
     places = [((start + target[..., None]) & mask).reshape(-1)]
