@@ -28,7 +28,9 @@ def test_rows_of_a_gradient_with_gaps_between_them():
         weight = torch.nn.Parameter(torch.ones(12, 4, device=DEVICE))
         optimizer = blackout.RMSProp([weight], lr=0.1, damping=1e-3, impl=impl)
         rows = pairs.to(DEVICE)[:, :1].mT
-        weight.grad = torch.sparse_coo_tensor(rows, values, (12, 4), check_invariants=False)
+        weight.grad = torch.sparse_coo_tensor(
+            rows, values.to(DEVICE), (12, 4), check_invariants=False
+        )
         optimizer.step()
         found.append(weight.detach())
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
@@ -47,7 +49,8 @@ def test_a_layer(turn):
         found = []
         for impl in ("reference", "triton"):
             torch.manual_seed(1)
-            layer = blackout.BlackOut(8, 30, 6, sharing="step", impl=impl)
+            layer = blackout.BlackOut(8, 30, 6, sharing="step")
+            layer.impl = impl
             if turn == "table":
                 layer.table.weight = torch.nn.Parameter(turned(layer.weight.detach()))
             layer = layer.to(DEVICE)

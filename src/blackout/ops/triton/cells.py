@@ -15,7 +15,7 @@ SIMPLE = {"sigmoid": 0, "tanh": 1, "relu": 2}
 
 
 @triton.jit
-def _activation(x, CELL: tl.constexpr):
+def activation(x, CELL: tl.constexpr):
     if CELL == 0:
         value = tl.sigmoid(x)
     elif CELL == 1:
@@ -26,7 +26,7 @@ def _activation(x, CELL: tl.constexpr):
 
 
 @triton.jit
-def _slope(s, CELL: tl.constexpr):
+def slope(s, CELL: tl.constexpr):
     """The derivative of the activation where its value is s."""
     if CELL == 0:
         value = s * (1.0 - s)
@@ -68,8 +68,8 @@ def simple_forward(
     x += tl.load(product + place, mask=there, other=0.0).to(tl.float32)
     if WITH_BIAS:
         x += tl.load(bias + c, mask=there, other=0.0)
-    s = _activation(x, CELL)
-    tl.store(slopes + place, _slope(s, CELL).to(slopes.dtype.element_ty), mask=there)
+    s = activation(x, CELL)
+    tl.store(slopes + place, slope(s, CELL).to(slopes.dtype.element_ty), mask=there)
     tl.store(outputs + place, s.to(outputs.dtype.element_ty), mask=there)
     if NEXT:
         s *= _kept(keep_next, stream, WITH_KEEP)

@@ -203,6 +203,6 @@ def objective_in_place(
             KINDS[objective], keep_copies, bias is not None, copies is not None, counts is not None,
             on_device, d_log_z is not None, block, some, tiles(size, some),
         ),
-        num_warps=max(4, min(32, block // 256)),
+        num_warps=max(2, min(32, block // 512)),
     )  # fmt: skip
     return value, d_target

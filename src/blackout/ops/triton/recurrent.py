@@ -11,6 +11,7 @@ from torch import Tensor
 from blackout.ops.engine import RecurrenceGradients
 from blackout.ops.triton import cells
 from blackout.ops.triton.launch import block_of, launch, tiles, warps_of
+from blackout.ops.triton.simple_steps import step_backward, step_forward, tile_of
 
 _BLOCK = 512
 _GATES = {"sigmoid": 1, "tanh": 1, "relu": 1, "gru": 3, "lstm": 4}
@@ -74,11 +75,19 @@ def forward(
     # more than the launches
     operand, output, gate, keeps = (_steps(x, steps + 1) for x in (operands, outputs, gates, keep))
     given = _steps(inputs if words is None else words, steps)
+    tile = None if gated or bias is not None else tile_of(streams, matrix)
     cell_before, inside = _steps(before, steps + 1), _steps(inner, steps)
     for t in range(steps):
-        torch.mm(operand[t], transposed, out=product)
         last = t + 1 == steps
         forgets = keep is not None and not last
+        if tile is not None:
+            step_forward(
+                cell, operand[t], matrix, given[t] if words is None else inputs,
+                None if words is None else given[t], keeps[t + 1] if forgets else None,
+                output[t], gate[t], None if last or shared else operand[t + 1], tile,
+            )  # fmt: skip
+            continue
+        torch.mm(operand[t], transposed, out=product)
         kept = keeps[t + 1] if forgets else product
         if gated:
             launch(
@@ -163,8 +172,15 @@ def backward(
     keeps, cell_before, inside = (_steps(x, steps) for x in (keep, before, inner))
     words, table, d_target = (None, None, None) if targets is None else targets
     word, factor = _steps(words, steps), _steps(d_target, steps)
+    tile = tile_of(streams, matrix) if carry is None and multiplied is products else None
     for t in reversed(range(steps)):
         last = t + 1 == steps
+        if tile is not None and not last:
+            step_backward(
+                product[t + 1], matrix, grads[t], None if keep is None else keeps[t + 1], gate[t],
+                delta[t], None if table is None else (word[t], table, factor[t]), tile,
+            )  # fmt: skip
+            continue
         if not last:
             if multiplied is products:
                 torch.mm(product[t + 1], matrix, out=back)

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from blackout.ops.triton.launch import block_of, launch, tiles
 
-CHUNK = 32
 _COLUMNS = 512
 _FLAT = 1024
 _FEW = 1 << 14  # entries up to which each is compared with each
@@ -37,25 +36,30 @@ class Order(NamedTuple):
 
 
 @triton.jit
-def _rank(rows, ordered, entry, count, pieces, OWN: tl.constexpr, TILE: tl.constexpr):
-    """Each entry finds its place among all: how many have a smaller row, or the same and earlier.
+def _rank(
+    rows, ordered, entry, count, pieces,
+    WITH_ENTRY: tl.constexpr, OWN: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Each finds its place in its group: how many have a smaller row, or the same and earlier.
 
     Every pair is looked at, which for a few thousand takes a GPU less than to begin a real sort.
     """
     i = tl.program_id(0) * OWN + tl.arange(0, OWN)
-    row = tl.load(rows + i, mask=i < count, other=0).to(tl.int64)
+    begin = tl.program_id(1).to(tl.int64) * count
+    row = tl.load(rows + begin + i, mask=i < count, other=0).to(tl.int64)
     own = (row << 32) + i
     before = tl.zeros([OWN, TILE], tl.int32)
     part = 0
     while part < pieces:
         j = part * TILE + tl.arange(0, TILE)
         there = j < count
-        other = (tl.load(rows + j, mask=there, other=0).to(tl.int64) << 32) + j
+        other = (tl.load(rows + begin + j, mask=there, other=0).to(tl.int64) << 32) + j
         before += ((other[None, :] < own[:, None]) & there[None, :]).to(tl.int32)
         part += 1
     rank = tl.sum(before, 1)
-    tl.store(ordered + rank, row.to(tl.int32), mask=i < count)
-    tl.store(entry + rank, i.to(tl.int64), mask=i < count)
+    tl.store(ordered + begin + rank, row.to(tl.int32), mask=i < count)
+    if WITH_ENTRY:
+        tl.store(entry + begin + rank, i.to(tl.int64), mask=i < count)
 
 
 @triton.jit
@@ -126,17 +130,29 @@ def _sorted(rows: Tensor) -> tuple[Tensor, Tensor]:
     if count > _FEW:
         ordered, entry = rows.to(torch.int32).sort(stable=True)
         return ordered, entry
-    ordered = torch.empty(count, dtype=torch.int32, device=rows.device)
     entry = torch.empty(count, dtype=torch.int64, device=rows.device)
-    own = _OWN
+    return _ranked(rows[None], entry)[0], entry
+
+
+def sorted_groups(rows: Tensor) -> Tensor:
+    """Each group (G, N) in ascending order."""
+    if rows.shape[1] > _FEW:
+        return rows.sort(1).values
+    return _ranked(rows.contiguous(), None)
+
+
+def _ranked(rows: Tensor, entry: Tensor | None) -> Tensor:
+    """Groups (G, N) in ascending order, int32; ``entry`` takes which one stands at each place."""
+    groups, count = rows.shape
+    ordered = torch.empty(groups, count, dtype=torch.int32, device=rows.device)
     launch(
         _rank,
-        (tiles(count, own),),
-        (rows, ordered, entry),
-        (count, tiles(count, _TILE), own, _TILE),
+        (tiles(count, _OWN), groups),
+        (rows, ordered, ordered if entry is None else entry),
+        (count, tiles(count, _TILE), entry is not None, _OWN, _TILE),
         num_warps=4,
     )
-    return ordered, entry
+    return ordered
 
 
 @triton.jit
@@ -254,9 +270,16 @@ class Sums(NamedTuple):
         return self.order.runs
 
 
+def chunk_of(entries: int) -> int:
+    """How many entries a program adds up, one after another: few where there are few in all."""
+    if entries <= 4096:
+        return 8
+    return 16 if entries <= 8192 else 32
+
+
 def square_slots(entries: int, size: int) -> int:
     """How many partial sums of squares :func:`sum_rows` has."""
-    return 2 * tiles(entries, CHUNK) * tiles(size, block_of(size, _COLUMNS))
+    return 2 * tiles(entries, chunk_of(entries)) * tiles(size, block_of(size, _COLUMNS))
 
 
 def sum_rows(
@@ -270,7 +293,8 @@ def sum_rows(
     count, size, device = len(order.entry), values.shape[1], values.device
     if squares is None:
         squares = torch.empty(square_slots(count, size), device=device)
-    chunks, block = tiles(count, CHUNK), block_of(size, _COLUMNS)
+    chunk, block = chunk_of(count), block_of(size, _COLUMNS)
+    chunks = tiles(count, chunk)
     sums = torch.empty(count, size, dtype=values.dtype, device=device)
     parts = torch.empty(chunks, size, device=device)
     grid = (chunks, tiles(size, block))
@@ -281,14 +305,14 @@ def sum_rows(
             order.entry, order.run, order.first, values, values if more is None else more,
             squares if scale is None else scale, sums, parts, squares,
         ),
-        (count, size, len(values), more is not None, CHUNK, block),
+        (count, size, len(values), more is not None, chunk, block),
         num_warps=max(1, block // 256),
     )  # fmt: skip
     launch(
         _join_chunks,
         grid,
         (order.run, order.first, sums, parts, squares),
-        (count, size, CHUNK, block),
+        (count, size, chunk, block),
         num_warps=max(1, block // 256),
     )
     return Sums(order, values, more, scale, sums, squares)

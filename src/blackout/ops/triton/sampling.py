@@ -10,6 +10,7 @@ from torch import Tensor
 from blackout.ops.engine import Scalar
 from blackout.ops.triton.launch import MASK64, block_of, launch, scalar, signed, tiles, warps_of
 from blackout.ops.triton.numbers import GOLDEN, mix64, unsigned, whole
+from blackout.ops.triton.rows import sorted_groups
 
 _BLOCK = 512
 
@@ -107,7 +108,7 @@ def merge_into(samples: Tensor, columns: int) -> tuple[Tensor, Tensor]:
     happen (:func:`capacity`).
     """
     groups, count = samples.shape
-    ordered = samples.contiguous().sort(1).values
+    ordered = sorted_groups(samples)
     words = torch.empty(groups, columns, dtype=samples.dtype, device=samples.device)
     copies = torch.zeros(groups, columns, device=samples.device)
     block = block_of(max(count, columns))

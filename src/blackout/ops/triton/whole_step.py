@@ -207,7 +207,8 @@ class GraphStep:
         if self.device.type != "cuda":
             return
         before = [part.clone() for part in self._state]
-        stream = torch.cuda.Stream()
+        # what the next kernel waits for goes first: else work beside it would hold all of the GPU
+        stream = torch.cuda.Stream(priority=-1)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for weight in self._weights():
@@ -217,7 +218,7 @@ class GraphStep:
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.synchronize()
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, stream=stream):
             self._run()
         for mine, given in zip(self._state, before, strict=True):
             mine.copy_(given)
