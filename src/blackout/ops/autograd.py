@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from blackout.compilers import is_watched, untouched
 from blackout.errors import UserError
 from blackout.ops.engine import Added, Engine, Objective, Scalar, Windows
 from blackout.ops.layer_call import LayerCall, LayerValue, WholeLayer
@@ -38,8 +39,8 @@ def first_derivatives_only(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(backward)
     def checked(ctx: Any, *grads: Tensor) -> Any:
-        if torch.compiler.is_compiling():
-            return torch.compiler.disable(checked)(ctx, *grads)
+        if is_watched():
+            return untouched(checked)(ctx, *grads)
         refuse_second_derivatives()
         return backward(ctx, *grads)
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, overload
 import torch
 from torch import Tensor, nn
 
+from blackout.compilers import is_watched, untouched
 from blackout.errors import UserError
 from blackout.ops.dispatch import engine_for
 from blackout.ops.engine import Engine, RmsProp, Rounding, Scalar
@@ -121,9 +122,8 @@ class RowSparseOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """One update from the gradients at hand."""
-        if torch.compiler.is_compiling():  # native code already; the compiler would take it apart
-            compiled: float | None = torch.compiler.disable(self.step)(closure)
-            return compiled
+        if is_watched():  # native code already
+            return untouched(self.step)(closure)
         loss = None
         if closure is not None:
             with torch.enable_grad():

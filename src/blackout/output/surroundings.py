@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from blackout.compilers import is_watched, untouched
 from blackout.errors import UserError
 from blackout.output.targets import require_tensor
 
@@ -37,9 +38,8 @@ def undisturbed(method: _Method) -> _Method:
             return method(self, hidden, *arguments, **named)
         if torch.compiler.is_exporting():
             raise UserError("torch.export takes a layer's log_prob, topk and predict, not its loss")
-        if torch.compiler.is_compiling():
-            # made here: the compiler is slow to import, and only those who compile need it
-            return torch.compiler.disable(called)(self, hidden, *arguments, **named)
+        if is_watched():
+            return untouched(called)(self, hidden, *arguments, **named)
         _require_numbers(hidden)
         if torch.is_autocast_enabled(hidden.device.type):
             with torch.autocast(hidden.device.type, enabled=False):
