@@ -1,10 +1,12 @@
 """Training for a given time instead of a number of epochs: layers compared at equal time.
 
-A run is looked at after some marks of its time. Its learning rate stays as it is until a fifth of
-the time to the next mark is left, and falls to 0 in that; the run then goes on from where the fall
-began. So what is found at a mark is what a run of just so long gives, whatever comes later. On one
-thread the clock is processor time, which other work on the machine hardly disturbs; on several it
-is the time of day. Evaluation, and the falls to earlier marks, are not part of it.
+A run is looked at after some marks of its time. In the second half of the time to a mark its
+learning rate falls to 0, as it does in any training; the run then goes on from where the fall
+began. So what is found at a mark is what a run of just so long gives, whatever comes later. From
+the first mark on the rate also follows the length of the run, with the words read to the power
+-2/3 as :mod:`blackout.train.rates` has it. On one thread the clock is processor time, which other
+work on the machine hardly disturbs; on several it is the time of day. Evaluation, and the falls to
+earlier marks, are not part of it.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from blackout.train.setup import build_optimizer
 from blackout.train.step import BlockShape, make_step
 from blackout.train.training_text import follow_model, read_training_text
 
-FALL = 0.2  # the part of the time to a mark in which the rate falls to 0
+FALL = 0.5  # the part of the time to a mark in which the rate falls to 0
+_LENGTH_POWER = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,9 @@ def _train_for(settings: dict[str, Any], folder: str, seconds: Sequence[float]) 
     run = _Run(config, data, time.process_time if threads == 1 else time.perf_counter)
     found = []
     for mark in seconds:
-        run.train_until((1 - FALL) * mark)
+        run.train_until((1 - FALL) * mark, (1 - FALL) * seconds[0])
         kept = None if mark == seconds[-1] else run.keep()
-        run.train_until(mark, falling=True)
+        run.train_until(mark, (1 - FALL) * seconds[0], falling=True)
         found.append(run.look())
         if kept is not None:
             run.go_back(*kept)
@@ -91,14 +94,19 @@ class _Run:
         self.blocks = self._all_blocks()
         self.spent, self.words = 0.0, 0
 
-    def train_until(self, seconds: float, *, falling: bool = False) -> None:
-        """Trains to that time; ``falling``: with a rate that falls to 0 on the way."""
-        begun, rate = self.spent, 1.0
+    def train_until(self, seconds: float, first: float, *, falling: bool = False) -> None:
+        """Trains to that time, with smaller rates from the ``first`` second on.
+
+        ``falling``: to 0 on the way; else with the length of the run.
+        """
+        begun = self.spent
         self.model.train()
         while self.spent < seconds:
             mark = self.clock()
+            since = begun if falling else self.spent
+            rate = (first / max(since, first)) ** _LENGTH_POWER
             if falling:
-                rate = (seconds - self.spent) / (seconds - begun)
+                rate *= (seconds - self.spent) / (seconds - begun)
             for group in self.optimizer.param_groups:
                 group["lr"] = group["first_lr"] * rate
             block = next(self.blocks)
