@@ -21,10 +21,12 @@ from typing import Any
 import torch
 
 import blackout
+from blackout.bench.gpu import captured
 from blackout.bench.measure import EvaluationBench, Speed, TrainingBench
 from blackout.bench.profile import profile
 from blackout.bench.words import zipf_counts
 from blackout.config import Config
+from blackout.ops.triton import recurrent
 from blackout.tables import tables_on
 
 GPU = torch.device("cuda")
@@ -118,6 +120,32 @@ def figures(speed: Speed) -> dict[str, Any]:
     }
 
 
+# ---------------------------------------------------------------------- steps of a recurrence
+
+
+def steps(size: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Twenty steps of 128 streams there and back: each as one kernel, and as two."""
+    words = torch.randint(64_000, (20, 128), device=GPU)
+    table = torch.randn(64_000, size, device=GPU)
+    half: dict[str, Any] = {"device": GPU, "dtype": torch.bfloat16}
+    state, grad = torch.rand(1, 128, size, **half), torch.randn(20, 128, size, **half)
+    matrix = torch.randn(size, size, **half) / size**0.5
+
+    def both() -> None:
+        given = ("sigmoid", table, state, matrix, None, None, torch.bfloat16, words)
+        found = recurrent.forward(*given)
+        recurrent.backward("sigmoid", found.saved, grad, torch.bfloat16)
+
+    def replayed() -> float:
+        return 1e3 * timed(captured(both, GPU))
+
+    one, divided = replayed(), recurrent.tile_of
+    recurrent.tile_of = lambda streams, matrix: None
+    found = {"µs, one kernel a step": one, "µs, a product and a kernel": replayed()}
+    recurrent.tile_of = divided
+    return found
+
+
 # ---------------------------------------------------------------------- the layer alone
 
 
@@ -165,10 +193,7 @@ def captured_layer(hidden: torch.Tensor, target: torch.Tensor) -> float:
         for _ in range(3):
             work()
     torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return timed(graph.replay)
+    return timed(captured(work, GPU))
 
 
 def exact_softmax(hidden: torch.Tensor, target: torch.Tensor) -> float:
@@ -226,6 +251,8 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
     lines: dict[str, Callable[[], dict[str, Any]]]
     lines = {"layer alone": functools.partial(layer_alone, options)}
+    for size in (256, 512, 1024, 2048):
+        lines[f"steps of {size} units"] = functools.partial(steps, size, options)
     for kind, settings in ((training, TRAINING), (scoring, SCORING)):
         for title, given in settings.items():
             lines[title] = functools.partial(kind, given, options)
