@@ -23,8 +23,8 @@ class Tile(NamedTuple):
 
     streams: int
     units: int
-    depth: int
-    stages: int
+    depth: int  # of the pieces in which it goes through the product
+    stages: int  # pieces under way at once
     warps: int
 
 
@@ -71,8 +71,9 @@ def _forward(
     place = inputs + row[:, None] * size + unit[None, :]
     x = tl.load(place, mask=there & known[:, None], other=float("nan")).to(tl.float32)
     x += _product(
-        operand, matrix, stream, unit, streams, size, size, 1, EVEN, STREAMS, UNITS, DEPTH, PIECES
-    )
+        operand, matrix, stream, unit, streams, size, size, 1,
+        EVEN, STREAMS, UNITS, DEPTH, PIECES,
+    )  # fmt: skip
     s = activation(x, CELL)
     place = stream[:, None] * size + unit[None, :]
     tl.store(slopes + place, slope(s, CELL).to(slopes.dtype.element_ty), mask=there)
@@ -105,20 +106,9 @@ def _backward(
         factor = tl.load(d_target + stream, mask=within, other=0.0)
         d += factor[:, None] * row.to(tl.float32)
     back = _product(
-        delta_next,
-        matrix,
-        stream,
-        unit,
-        streams,
-        size,
-        1,
-        size,
-        EVEN,
-        STREAMS,
-        UNITS,
-        DEPTH,
-        PIECES,
-    )
+        delta_next, matrix, stream, unit, streams, size, 1, size,
+        EVEN, STREAMS, UNITS, DEPTH, PIECES,
+    )  # fmt: skip
     if WITH_KEEP:
         back *= tl.load(keep_next + stream, mask=within).to(tl.float32)[:, None]
     tl.store(delta + place, ((d + back) * steep).to(delta.dtype.element_ty), mask=there)
