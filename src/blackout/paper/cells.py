@@ -63,7 +63,13 @@ def cell_rows(lab: Lab, case: Case, minutes: Sequence[float], threads: int) -> l
         marks = train_for(config, corpus.prepared, seconds, apart=not lab.quick)
         return {"marks": [asdict(mark) for mark in marks]}
 
-    about = {"cells": str(case), "text": corpus.name, "minutes": minutes, "threads": threads, "timed": 2}
+    about = {
+        "cells": str(case),
+        "text": corpus.name,
+        "minutes": minutes,
+        "threads": threads,
+        "timed": 2,
+    }
     return [
         {
             "cell": case.cell,
