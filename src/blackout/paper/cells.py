@@ -37,7 +37,7 @@ def study(lab: Lab) -> Finding:
         setting=(
             f"{hidden} units, the default settings, bf16 products, the first 230,000 lines "
             f"of Wikipedia; each row trained for the minutes it names ({clock}, evaluation not "
-            "counted), its learning rate falling to 0 in the last fifth of them. One seed."
+            "counted), its learning rate falling to 0 in the second half of them. One seed."
         ),
         rows=rows,
         panels=[
