@@ -2,13 +2,20 @@
 
 import itertools
 import json
+import os
+import signal
 import stat
+import subprocess
+import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from blackout.cli.main import main
 from blackout.config import Config, TextConfig
+from blackout.errors import UserError
 from blackout.paper.peers import (
     PEERS,
     Run,
@@ -35,6 +42,25 @@ printf "\\riter: 0 lr: 0.01 train loss: 5.1 progress: 30.0%% words/sec: 500.0 "
 printf "\\riter: 0 lr: 0.01 train loss: 5.1 progress: 60.0%% words/sec: 250.0 "
 printf "\\riter: 0 lr: 0.01 train loss: 5.0 words/sec: 250.0 validate ppl: 250.25\\n"
 """
+
+
+BLACKOUT = [sys.executable, "-m", "blackout"]
+
+
+def process_time(pid):
+    """Of a process, in ticks; None where there is no such process, or what is left of one."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[11]) + int(fields[12])
+
+
+def wait_until(what, seconds=120):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -98,6 +124,61 @@ def test_the_authors_program_is_read(program, tmp_path):
     assert (tmp_path / "called").read_text().split() == ["100", "10", "60"]
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells of processes")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_a_run_ends_with_the_command(tmp_path, number):
+    """Whatever ends it; a row of its own process would train on, seen by nobody."""
+    (tmp_path / "enwiki").mkdir()
+    for part in ("train", "valid", "test"):
+        (tmp_path / "enwiki" / part).write_text("four words and more\n" * 100)
+    command = [*BLACKOUT, "reproduce", "choose", "--data", tmp_path, "--out", tmp_path / "out"]
+    command += ["--minutes", "60", "--tries", "1", "--threads", "1", "--only", "sampled softmax"]
+    parent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+    wait_until(lambda: children.read_text().split())
+    (child,) = children.read_text().split()
+    wait_until(lambda: b"blackout.paper.timed" in Path(f"/proc/{child}/cmdline").read_bytes())
+    before = process_time(child)
+    wait_until(lambda: process_time(child) > before + os.sysconf("SC_CLK_TCK"))
+    parent.send_signal(number)
+    said = parent.communicate(timeout=120)[1]  # the child, too, had this end of the pipe
+    wait_until(lambda: process_time(child) is None)
+    if number == signal.SIGKILL:
+        assert parent.returncode == -signal.SIGKILL
+    else:
+        line = "stopped; run the same command again: finished runs are kept"
+        assert said.splitlines()[-1] == f"blackout reproduce: {line}"
+        assert (parent.returncode, "Traceback" in said) == (1, False)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux tells of processes")
+def test_a_program_of_others_ends_with_the_command(program, tmp_path):
+    pid = tmp_path / "pid"
+    path = program(f"#!/bin/sh\necho $$ > {pid}.new\nmv {pid}.new {pid}\nexec sleep 600\n")
+    command = [*BLACKOUT, "reproduce", "choose", "--quick", "--out", tmp_path / "out"]
+    command += ["--peer", f"faster-rnnlm={path}", "--only", "faster-rnnlm, NCE"]
+    parent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    wait_until(pid.exists)
+    parent.terminate()
+    assert "stopped; run the same command again" in parent.communicate(timeout=120)[1]
+    assert parent.returncode == 1
+    assert process_time(pid.read_text().strip()) is None
+
+
+def test_a_run_in_a_process_of_its_own(lab, monkeypatch):
+    """Comes to what it comes to here; what is wrong there is one error here."""
+    config = Config.from_dict({"model": {"hidden": 8}, "run": {"batch": 4, "threads": 1}})
+    assert lab.data.folder == lab.folder / "data"
+    (mark,) = train_for(config, lab.folder / "data", [0.1])
+    assert mark.seconds >= 0.1
+    assert 1 < mark.perplexity < 1000
+    with pytest.raises(UserError, match="none/vocab.txt: cannot read"):
+        train_for(config, lab.folder / "none", [0.1])
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(UserError, match="a run ended with status 1; run the same command again"):
+        train_for(config, lab.folder / "data", [0.1])
+
+
 def test_words_outside_the_vocabulary_are_written_as_unknown(tmp_path):
     (tmp_path / "text").write_text("the cat sat\n the  the cat\n")
     data = prepare(tmp_path / "text", tmp_path / "data", TextConfig(min_count=2))
@@ -125,6 +206,7 @@ def test_one_row_after_another(program, tmp_path, capsys):
     both = rows("--only", "adaptive")
     assert both[0] == first
     assert [row["layer"] for row in both] == ["hierarchical softmax", "adaptive softmax"]
+    assert (tmp_path / "out" / "choose.svg").read_text().count("adaptive softmax") >= 1
     page = (tmp_path / "out" / "choose.md").read_text()
     assert "blackout reproduce choose --quick --minutes 0.002" in page
 

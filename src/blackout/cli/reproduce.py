@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -53,14 +55,14 @@ class ReproduceOptions:
     preset: Preset | None = None
     """For table1, table2, fig4a and fig4b: these settings instead of the defaults."""
     only: tuple[str, ...] = ()
-    """Run only the rows whose names have one of these words in them, for defaults, widths, table1,
-    table2, fig4a and fig4b; the table shows them and those that were run before."""
+    """Run only the rows whose names have one of these words in them, for defaults, widths, choose,
+    table1, table2, fig4a and fig4b; the table shows them and those that were run before."""
     known: bool = False
     """Run nothing: the table of the rows that were run before, also on another machine whose
-    OUT/cache was copied here; for the same studies."""
+    OUT/cache was copied here; for the same studies without choose."""
     runs_only: bool = False
     """Do the runs and leave the table, the picture and the 5-gram to a later command, perhaps on
-    another machine, with --known; for the same studies."""
+    another machine, with --known; for the same studies without choose."""
     workers: int = 0
     """Runs at a time; 0 for one a core."""
     minutes: tuple[float, ...] = ()
@@ -108,7 +110,8 @@ def main(arguments: Sequence[str]) -> None:
         peers=options.peer,
     )
     try:
-        finding = run_study(options.name, lab)
+        with _stopped_in_good_order():
+            finding = run_study(options.name, lab)
     except RunsDone:
         output.say(f"the runs are in {options.out / 'cache'}; the table: --known")
         return
@@ -121,6 +124,18 @@ def main(arguments: Sequence[str]) -> None:
     output.say(f"\n{finding.setting}\nThe paper: {finding.claim}\n")
     output.say(f"picture   {paths[0]}\ntable     {paths[1]}")
     output.result(as_json(finding, options.name) | {"picture": str(paths[0])})
+
+
+@contextmanager
+def _stopped_in_good_order() -> Iterator[None]:
+    """SIGTERM as Ctrl-C: children and programs of others that were started end with us."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise UserError("stopped; run the same command again: finished runs are kept") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def check(options: ReproduceOptions) -> None:

@@ -11,11 +11,14 @@ earlier marks, are not part of it.
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
+import json
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ from torch import Tensor
 
 from blackout.bench.measure import peak_rss_bytes
 from blackout.config import Config
+from blackout.errors import UserError
+from blackout.memory import shortage
 from blackout.models.language_model import LanguageModel
 from blackout.models.saved import new_model
 from blackout.optim import RowSparseOptimizer
@@ -33,6 +38,7 @@ from blackout.text.streams import Block, Streams
 from blackout.train.setup import build_optimizer
 from blackout.train.step import BlockShape, make_step
 from blackout.train.training_text import follow_model, read_training_text
+from blackout.trials.worker import Orders, message_channel
 
 FALL = 0.5  # the part of the time to a mark in which the rate falls to 0
 _LENGTH_POWER = 2 / 3
@@ -58,16 +64,54 @@ def train_for(
 
     ``apart``: in a process of its own, whose memory is then this run's alone.
     """
-    asked = (config.to_dict(), str(data), sorted(seconds))
-    if not apart:
-        return _train_for(*asked)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
-        return pool.submit(_train_for, *asked).result()
+    seconds = sorted(seconds)
+    return _in_a_child(config, data, seconds) if apart else _train_for(config, data, seconds)
 
 
-def _train_for(settings: dict[str, Any], folder: str, seconds: Sequence[float]) -> list[Mark]:
-    config, data = Config.from_dict(settings), open_prepared(folder)
+def _in_a_child(config: Config, data: Path, seconds: Sequence[float]) -> list[Mark]:
+    """The end of its standard input ends the child, and our end brings that, whatever ends us."""
+    spec = {"config": config.to_dict(), "data": str(data.absolute()), "seconds": list(seconds)}
+    said: dict[str, Any] = {}
+    with subprocess.Popen(
+        [sys.executable, "-m", "blackout.paper.timed"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C ends us, and we the child, once
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # it died; that it says nothing tells so
+            child.stdin.write(json.dumps(spec).encode() + b"\n")
+            child.stdin.flush()
+        for line in child.stdout:
+            said = json.loads(line)
+    if "marks" in said:
+        return [Mark(**mark) for mark in said["marks"]]
+    if "error" in said:
+        raise UserError(said["error"])
+    status = child.returncode
+    how = f"ended with status {status}"
+    if status < 0:
+        how = f"was killed by {signal.Signals(-status).name}"
+    raise UserError(f"a run {how}; run the same command again: finished runs are kept")
+
+
+def main() -> None:
+    """The child: the run that a line on standard input describes, its marks on standard output."""
+    tell, orders = message_channel(), Orders()
+    if (spec := orders.next()) is None:
+        return
+    try:
+        marks = _train_for(Config.from_dict(spec["config"]), Path(spec["data"]), spec["seconds"])
+        tell({"marks": [asdict(mark) for mark in marks]})
+    except UserError as error:
+        tell({"error": str(error)})
+    except Exception as error:
+        tell({"error": shortage(error) or f"{type(error).__name__}: {error}"})
+
+
+def _train_for(config: Config, folder: Path, seconds: Sequence[float]) -> list[Mark]:
+    data = open_prepared(folder)
     threads = set_threads(config.run.threads)
     run = _Run(config, data, time.process_time if threads == 1 else time.perf_counter)
     found = []
@@ -158,3 +202,7 @@ class _Run:
                 contiguous=carried,
             )
             epoch += 1
+
+
+if __name__ == "__main__":
+    main()

@@ -214,7 +214,7 @@ class Orders:
         return json.loads(line) if line and not self._over else None
 
 
-def _message_channel() -> Tell:
+def message_channel() -> Tell:
     """Standard output for messages alone: whatever libraries print goes to standard error."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -228,7 +228,7 @@ def _message_channel() -> Tell:
 
 
 def main() -> None:
-    tell, orders = _message_channel(), Orders()
+    tell, orders = message_channel(), Orders()
     while (spec := orders.next()) is not None:
         try:
             tell({"outcome": outcome_to_dict(do_trial(spec, tell))})
