@@ -77,7 +77,10 @@ def training_need(config: Config, vocab_size: int, ranks: int = 1) -> Need:
         parts["features"] *= 5 if first else 4
     total = sum(parts.values())
     smaller = []
-    if parts.get("features", 0) > total // 4:
+    features = parts.get("features", 0)
+    if features > 0.9 * total:  # nothing else is worth the name
+        return Need("this run", parts, ("a smaller --maxent-bits",))
+    if features > total // 4:
         smaller.append("a smaller --maxent-bits")
     if model.storage == "fp32":
         left = total - parts["word tables"] // 2

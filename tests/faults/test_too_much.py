@@ -107,6 +107,17 @@ def test_a_strangers_config(lab, tmp_path, fails):
         fails(["eval", folder, lab.text("test")], folder, named)
 
 
+@pytest.mark.parametrize("loss", ["blackout", "nce", "sampled", "full", "hierarchical"])
+def test_features_beyond_memory(lab, tmp_path, fails, loss):
+    """What helps is the one thing that does."""
+    options = {"loss": loss, "maxent": 3, "maxent_bits": 40}
+    named = ("of memory (features 17,592.2 GB", "what helps: a smaller --maxent-bits")
+    fails(lab.options(tmp_path / "out", **options), *named)
+    bench = ["--maxent", "3", "--maxent-bits", "40", "--loss", loss]
+    for verb in ("train", "eval"):
+        fails(["bench", verb, "--vocab-size", "100", *bench], "of memory (features ")
+
+
 def test_the_line_says_how_much_and_what_helps(lab, tmp_path, fails, monkeypatch):
     monkeypatch.setattr("blackout.runtime.free_memory", lambda: 100_000)
     fails(
