@@ -6,17 +6,39 @@ import torch
 from blackout.errors import UserError
 from blackout.ops.dispatch import ENGINES
 from blackout.ops.engine import Added, Windows
-from blackout.output import NCE, BlackOut, Full, Hierarchical, Sampled
+from blackout.output import (
+    NCE,
+    BlackOut,
+    Classes,
+    Full,
+    Hierarchical,
+    Sampled,
+    SelfNormalised,
+    SelfNormalisedFull,
+)
 from blackout.output.maxent import Features, count_shared
 
 V, H, ORDER = 13, 5, 2
-LAYERS = {"blackout": BlackOut, "nce": NCE, "sampled": Sampled, "full": Full}
+LAYERS = {
+    "blackout": BlackOut,
+    "nce": NCE,
+    "sampled": Sampled,
+    "self-normalised": SelfNormalised,
+    "full": Full,
+    "self-normalised-all": SelfNormalisedFull,
+}
+OVER_ALL = ("full", "self-normalised-all")
+TREES = {
+    "binary": lambda **o: Hierarchical(H, V, counts=torch.arange(1, V + 1), **o),
+    "four": lambda **o: Hierarchical(H, V, counts=torch.arange(1, V + 1), tree_arity=4, **o),
+    "classes": lambda **o: Classes(H, V, counts=torch.arange(1, V + 1), **o),
+}
 HISTORY = torch.tensor([[3, 7], [3, 9], [0, 0], [5, 7]])
 
 
 def make(kind, bits=12, **options):
     torch.manual_seed(3)
-    if kind != "full":
+    if kind not in OVER_ALL:
         options = {"samples": 6, "counts": torch.arange(1, V + 1), **options}
     layer = LAYERS[kind](H, V, maxent=ORDER, maxent_bits=bits, dtype=torch.float64, **options)
     with torch.no_grad():
@@ -74,7 +96,7 @@ def test_exact_scores_are_those_of_the_definition(kind):
 @pytest.mark.parametrize("training", [True, False])
 def test_gradients_are_autograds(kind, training):
     """Against finite differences, by states, vectors and features."""
-    layer = make(kind, bits=5, **({} if kind == "full" else {"sparse": False}))
+    layer = make(kind, bits=5, **({} if kind in OVER_ALL else {"sparse": False}))
     layer.train(training)
     hidden, target = batch()
 
@@ -106,7 +128,7 @@ def test_without_sharing_it_is_a_dense_feature_model(kind):
     """Training D is training one number for each (history, word), in 30 steps of SGD."""
     hidden, target = batch()
     hidden = hidden.detach()
-    hashed, plain = make(kind, sparse=kind != "full"), make(kind, sparse=kind != "full")
+    hashed, plain = (make(kind, sparse=kind not in OVER_ALL) for _ in range(2))
     start = hashed.features.starts(HISTORY)
     places = (start[..., None] + torch.arange(V)) % 2**12  # (N, order, V)
     contexts = [(n, tuple(HISTORY[i, : n + 1].tolist())) for i in range(4) for n in range(ORDER)]
@@ -120,6 +142,9 @@ def test_without_sharing_it_is_a_dense_feature_model(kind):
     plain.features.of_samples = lambda history, words: dense(table, words)
     plain.features.of_all = lambda history, words: torch.stack(
         [sum(table[n, tuple(h[: n + 1].tolist())] for n in range(ORDER)) for h in HISTORY]
+    )
+    plain.features.at = lambda history, words: (
+        plain.features.of_all(HISTORY, V).gather(1, words.reshape(-1, 1)).view(words.shape)
     )
     table = {context: row.clone().requires_grad_() for context, row in table.items()}
 
@@ -280,3 +305,50 @@ def test_at_the_nodes_of_a_path(arity):
     assert torch.autograd.gradcheck(
         objective, (hidden, *(p.detach().clone().requires_grad_() for p in values))
     )
+
+
+@pytest.mark.parametrize("kind", TREES)
+def test_on_a_path_it_is_a_dense_feature_model(kind):
+    """One number for each (history, vector of a node), in 30 steps of SGD and in every score."""
+    torch.manual_seed(3)
+    layer = TREES[kind](maxent=ORDER, maxent_bits=12, bias=True, dtype=torch.float64)
+    with torch.no_grad():
+        layer.features.numbers.normal_()
+    hidden, target = batch()
+    hidden = hidden.detach()
+    vectors = len(layer.weight)
+    places = (layer.features.starts(HISTORY)[..., None] + torch.arange(vectors)) % 2**12
+    contexts = [(n, tuple(HISTORY[i, : n + 1].tolist())) for i in range(4) for n in range(ORDER)]
+    rows = dict(zip(contexts, places.view(-1, vectors), strict=True))
+    assert len(torch.cat(list(rows.values())).unique()) == len(rows) * vectors  # nobody shares
+    begun = layer.features.numbers.detach()
+    table = {context: begun[row].clone().requires_grad_() for context, row in rows.items()}
+    weight, bias = (p.detach().clone().requires_grad_() for p in (layer.weight, layer.bias))
+    up, place, first = (part.tolist() for part in layer.tree)
+
+    def by_definition(i, word):
+        u = weight @ hidden[i] + bias
+        u = u + sum(table[n, tuple(HISTORY[i, : n + 1].tolist())] for n in range(ORDER))
+        total, at = 0.0, word
+        while up[at] >= 0:
+            node = up[at]
+            choices = torch.cat([u.new_zeros(1), u[first[node] : first[node + 1]]])
+            total, at = total + choices.log_softmax(0)[place[at]], V + node
+        return total
+
+    ours = torch.optim.SGD(layer.parameters(), lr=0.3)
+    dense = torch.optim.SGD([weight, bias, *table.values()], lr=0.3)
+    for _ in range(30):
+        loss = -sum(by_definition(i, int(word)) for i, word in enumerate(target)) / len(target)
+        for optimizer, value in (
+            (ours, layer(hidden, target, history=HISTORY).loss),
+            (dense, loss),
+        ):
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+    torch.testing.assert_close(layer.weight, weight)
+    for context, row in rows.items():
+        torch.testing.assert_close(layer.features.numbers.detach()[row], table[context].detach())
+    expected = torch.stack([torch.stack([by_definition(i, w) for w in range(V)]) for i in range(4)])
+    torch.testing.assert_close(layer.log_prob(hidden, history=HISTORY), expected)

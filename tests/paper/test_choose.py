@@ -172,7 +172,7 @@ def test_a_run_in_a_process_of_its_own(lab, monkeypatch):
     (mark,) = train_for(config, lab.folder / "data", [0.1])
     assert mark.seconds >= 0.1
     assert 1 < mark.perplexity < 1000
-    with pytest.raises(UserError, match="none/vocab.txt: cannot read"):
+    with pytest.raises(UserError, match=r"none/vocab\.txt: cannot read"):
         train_for(config, lab.folder / "none", [0.1])
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(UserError, match="a run ended with status 1; run the same command again"):
