@@ -117,5 +117,6 @@ def test_generate_and_bench(lab, trained, member, result, tmp_path):
     known = {k: v for k, v in FAMILY[member].items() if k in ("loss", "maxent", "maxent_bits")}
     given = [x for k, v in known.items() for x in (f"--{k.replace('_', '-')}", v)]
     small = ["--vocab-size", 50, "--hidden", 8, "--seconds", 0.05, "--threads", 1, *given]
-    assert result("bench", "train", *small, "--batch", 4, "--bptt", 3)["words_per_second"] > 0
+    blocks = ["--batch", 4, "--bptt", 3, "--proposal", FAMILY[member].get("proposal", "unigram")]
+    assert result("bench", "train", *small, *blocks)["words_per_second"] > 0
     assert result("bench", "eval", *small, "--words", 64)["words_per_second"] > 0

@@ -47,6 +47,8 @@ class BenchTrainOptions:
     """With maxent: they lie in 2 to this power numbers."""
     cell: Cell = "sigmoid"
     """The recurrent unit."""
+    proposal: Literal["unigram", "batch", "bigram", "model", "lsh"] = "unigram"
+    """Where samples are drawn from; model, before any epoch, draws by counts."""
     sharing: Literal["step", "block", "word"] = "step"
     """Who shares a sample set."""
     collisions: Literal["keep", "remove"] = "keep"
@@ -85,6 +87,7 @@ class BenchTrainOptions:
                 "loss": {
                     "loss": self.loss,
                     "samples": self.samples,
+                    "proposal": self.proposal,
                     "sharing": self.sharing,
                     "alpha": self.alpha,
                     "collisions": self.collisions,
