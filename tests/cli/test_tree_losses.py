@@ -138,6 +138,11 @@ def test_bad_input_is_one_clear_line(lab, tmp_path, capsys):
     assert f"{gone}: cannot be read" in line(loss="hierarchical", tree_file=str(gone))
     gone.write_text("the A\n")
     assert f"{gone}: has no class for '</s>' and " in line(loss="classes", class_file=str(gone))
+    gone.write_text("the A\nthe B\n")
+    twice = f"{gone}:2: 'the' is there twice, first in line 1"
+    assert twice in line(loss="classes", class_file=str(gone))
+    gone.write_text("the 0\nthe 1\n")
+    assert twice in line(loss="hierarchical", tree_file=str(gone))
     gone.write_bytes(b"\xff\xfe")
     assert f"{gone}: is not valid UTF-8" in line(loss="classes", class_file=str(gone))
     tied = [*lab.options(tmp_path / "out", loss="hierarchical"), "--tie"]
