@@ -71,11 +71,11 @@ def _update_rows(
 ):  # fmt: skip
     """One program a touched row, as (GROUPS, 4) columns at once: four share a draw of noise."""
     run = tl.program_id(0)
-    runs, begin, end = tl.load(found), tl.load(first + run), tl.load(first + run + 1)
-    row = tl.load(rows + run).to(tl.int64)
-    if run < runs:
+    if run < tl.load(found):
+        row = tl.load(rows + run).to(tl.int64)
         known = (row >= 0) & (row < length)
-        single = end - begin == 1
+        begin = tl.load(first + run)
+        single = tl.load(first + run + 1) - begin == 1
         entry = tl.load(entry_of + begin).to(tl.int64)
         scaling = real(factor, FACTOR_ON_DEVICE)
         rate = real(lr, LR_ON_DEVICE)
@@ -92,15 +92,11 @@ def _update_rows(
             age = tl.exp(waited.to(tl.float64) * LOG_BETA).to(tl.float32)
         if AGING == 3:
             age = tl.load(factors + row, mask=known, other=0.0).to(tl.float32)
+        if MARK:
+            tl.debug_barrier()  # every warp reads a number for itself: first all, then one writes
+            tl.store(touched + row, now.to(tl.int32), mask=known)
         group = tl.arange(0, GROUPS)[:, None]
         lane = tl.arange(0, 4)[None, :]
-        column = group * 4 + lane
-        there = (column < size) & known
-        # asked for first: nothing has to be known for it but the row
-        old = tl.load(weight + row * size + column, mask=there, other=0.0).to(tl.float32)
-        before = old
-        if not BY_MEAN:
-            before = tl.load(moment + row * size + column, mask=there, other=0.0)
         mean = 0.0
         if BY_MEAN:
             square = tl.zeros([GROUPS, 4], tl.float32)
@@ -128,13 +124,10 @@ def _update_rows(
                 )  # fmt: skip
                 g *= scaling
             place = row * size + column
-            if PARTS > 1:
-                old = tl.load(weight + place, mask=there, other=0.0).to(tl.float32)
-                if not BY_MEAN:
-                    before = tl.load(moment + place, mask=there, other=0.0)
+            old = tl.load(weight + place, mask=there, other=0.0).to(tl.float32)
             v = mean
             if not BY_MEAN:
-                v = before * age + LESS * g * g
+                v = tl.load(moment + place, mask=there, other=0.0) * age + LESS * g * g
                 tl.store(moment + place, v, mask=there)
             direction = g
             if ADAM:
@@ -149,9 +142,6 @@ def _update_rows(
                 tl.store(weight + place, stored, mask=there)
             else:
                 tl.store(weight + place, new.to(weight.dtype.element_ty), mask=there)
-        if MARK:
-            tl.debug_barrier()  # every warp reads a number for itself: first all, then one writes
-            tl.store(touched + row, now.to(tl.int32), mask=known)
 
 
 def rounding_start(rounding: Rounding) -> int:
