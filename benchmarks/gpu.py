@@ -27,6 +27,7 @@ from blackout.bench.profile import profile
 from blackout.bench.words import zipf_counts
 from blackout.config import Config
 from blackout.ops.triton import recurrent
+from blackout.score.perplexity import scored_at_once
 from blackout.tables import tables_on
 
 GPU = torch.device("cuda")
@@ -56,7 +57,7 @@ SCORING: dict[str, dict[str, Any]] = {
     "scoring 64,000, 1024": {"vocab": 64_000, "hidden": 1024},
     "scoring 1,000,000, 2048": {},
 }
-WORDS_SCORED, EXAMPLES = 32_768, 2560
+EXAMPLES = 2560
 
 
 def config_of(
@@ -105,7 +106,7 @@ def training(settings: dict[str, Any], options: argparse.Namespace) -> dict[str,
 def scoring(settings: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     some = dict(settings)
     vocab = some.pop("vocab", 1_000_000)
-    bench = EvaluationBench(config_of(**some), vocab, words=WORDS_SCORED, device="cuda")
+    bench = EvaluationBench(config_of(**some), vocab, words=scored_at_once(GPU), device="cuda")
     found = figures(bench.measure(options.seconds))
     if options.profile:
         show_profile(bench.score, 3)
@@ -193,7 +194,10 @@ def captured_layer(hidden: torch.Tensor, target: torch.Tensor) -> float:
         for _ in range(3):
             work()
     torch.cuda.current_stream().wait_stream(stream)
-    return timed(captured(work, GPU))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return timed(graph.replay)
 
 
 def exact_softmax(hidden: torch.Tensor, target: torch.Tensor) -> float:

@@ -70,11 +70,12 @@ def main(arguments: Sequence[str]) -> None:
     from blackout.bench.measure import EvaluationBench  # PyTorch comes with it
     from blackout.bench.profile import profile
     from blackout.runtime import choose_device, require_memory, set_threads
+    from blackout.score.perplexity import scored_at_once
 
     device = choose_device(options.device)
     require_memory(scoring_need(config, options.vocab_size, "this benchmark"), device)
     threads = set_threads(options.threads)
-    words = options.words or (32_768 if device.type == "cuda" else 8192)
+    words = options.words or scored_at_once(device)
     bench = EvaluationBench(config, options.vocab_size, options.impl, words, device.type)
     speed = bench.measure(options.seconds)
     show(options.output, speed, threads)

@@ -15,7 +15,7 @@ from blackout.pages.picture import Curve, Panel
 from blackout.paper.finding import Finding, counted
 from blackout.paper.lab import Lab
 from blackout.paper.networks import Case, open_texts, trial
-from blackout.paper.timed import train_for
+from blackout.paper.timed import RULES, train_for
 
 CELLS: tuple[Cell, ...] = ("sigmoid", "lstm", "gru")
 TEXT = "Wikipedia, a quarter"  # long enough for the fastest not to learn it by heart
@@ -68,7 +68,7 @@ def cell_rows(lab: Lab, case: Case, minutes: Sequence[float], threads: int) -> l
         "text": corpus.name,
         "minutes": minutes,
         "threads": threads,
-        "timed": 2,
+        "timed": RULES,
     }
     return [
         {

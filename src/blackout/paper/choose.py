@@ -34,7 +34,7 @@ from blackout.paper.peers import (
     run_peer,
     write_known_words,
 )
-from blackout.paper.timed import Mark, train_for
+from blackout.paper.timed import RULES, Mark, train_for
 from blackout.text.prepared import Prepared, prepare
 
 CORPUS, SCORED_LINES, FEWER_LINES = "enwiki", 2_000, 500
@@ -206,7 +206,7 @@ def _our_rows(bench: Bench, title: str, settings: Settings) -> list[dict[str, An
 
     def about(rate: float, minutes: Sequence[float]) -> dict[str, Any]:
         asked = {"rate": rate, "minutes": list(minutes), "quick": bench.lab.quick}
-        return {**settings, **asked, "timed": 2}
+        return {**settings, **asked, "timed": RULES}
 
     def run(rate: float, minutes: Sequence[float]) -> list[Mark]:
         def compute() -> dict[str, Any]:

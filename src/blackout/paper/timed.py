@@ -41,6 +41,7 @@ from blackout.train.training_text import follow_model, read_training_text
 from blackout.trials.worker import Orders, message_channel
 
 FALL = 0.5  # the part of the time to a mark in which the rate falls to 0
+RULES = 2  # counted on when they change: what was found by others is not remembered
 _LENGTH_POWER = 2 / 3
 
 

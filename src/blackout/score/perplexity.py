@@ -25,10 +25,20 @@ from blackout.text.vocab import EOS, UNK
 
 _CHUNK = 1 << 16  # tokens read and put in order together
 _BATCH = 1 << 13  # tokens scored together, padding included
-_GPUS = 4  # times as many on a GPU, which is done with a step of few streams before it is launched
+_ON_GPU = 4  # times as many there: a step of few streams is done before the next is launched
 _STREAM_STEPS = 1 << 10  # time steps of a stream scored together
 
+
 Score = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def scored_at_once(device: torch.device) -> int:
+    """How many words, padding included, are scored together on that device."""
+    return _BATCH * _times(device)
+
+
+def _times(device: torch.device) -> int:
+    return _ON_GPU if device.type == "cuda" else 1
 
 
 def evaluate(
@@ -113,10 +123,10 @@ def _score_stream(
 def _score_sentences(
     model: LanguageModel, shard: Shard, score: Score
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    times = _GPUS if model.device.type == "cuda" else 1
-    for first, last in _sentence_chunks(shard.offsets, times * _CHUNK):
+    chunk = _times(model.device) * _CHUNK
+    for first, last in _sentence_chunks(shard.offsets, chunk):
         start, end = int(shard.offsets[first]), int(shard.offsets[last])
-        if end - start > times * _CHUNK:  # a single sentence
+        if end - start > chunk:  # a single sentence
             yield from _score_stream(model, shard.tokens[start:end], score)
             continue
         tokens = shard.tokens[start:end].astype(np.int64)
@@ -124,7 +134,7 @@ def _score_sentences(
         scores = np.empty(len(tokens), dtype=np.float64)
         lengths = np.diff(offsets)
         order = np.argsort(lengths, kind="stable")
-        for batch in _batches(order, lengths, times * _BATCH):
+        for batch in _batches(order, lengths, scored_at_once(model.device)):
             place = _positions(offsets[batch], lengths[batch])  # (L, n), -1 where padded
             filled = place >= 0
             scores[place[filled]] = _score_batch(model, tokens[place], filled, score)
